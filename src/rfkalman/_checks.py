@@ -1,0 +1,110 @@
+"""Shape, finiteness and sign checks; one wording for each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import MissingExtraError, ShapeError, ValueRangeError
+
+FloatArray = NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+
+
+def frozen(array: FloatArray) -> FloatArray:
+    """Mark an array we own as read-only and hand it on."""
+    array.flags.writeable = False
+    return array
+
+
+def as_array(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy: str = "") -> FloatArray:
+    """A read-only float64 copy of ``value`` with the given shape; None stands for any length."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{name} must be numbers in an array of shape {_show(shape)}; got {value!r:.80}.") from error
+    fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape, strict=True))
+    if not fits:
+        raise ShapeError(f"{name} has shape {array.shape} but must have shape {_show(shape)}." + _tail(remedy))
+    return frozen(array)
+
+
+def as_finite(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy: str = "") -> FloatArray:
+    """Like :func:`as_array`, and every entry is finite."""
+    array = as_array(name, value, shape, remedy)
+    require_finite(name, array, remedy)
+    return array
+
+
+def require_finite(name: str, array: FloatArray, remedy: str = "") -> None:
+    """Refuse NaN and infinity, saying where the first one is."""
+    if not np.isfinite(array).all():
+        where = np.argwhere(~np.isfinite(np.atleast_1d(array)))[0]
+        count = int((~np.isfinite(array)).sum())
+        value = np.atleast_1d(array)[tuple(where)]
+        raise ValueRangeError(
+            f"{name} must be finite; {count} of {array.size} entries are not (first: {value} at index "
+            f"{tuple(int(i) for i in where)})." + _tail(remedy)
+        )
+
+
+def as_positive(name: str, value: Any, remedy: str = "") -> float:
+    """A finite number above zero."""
+    number = as_number(name, value, remedy)
+    if number <= 0.0:
+        raise ValueRangeError(f"{name} must be positive; got {number!r}." + _tail(remedy))
+    return number
+
+
+def as_number(name: str, value: Any, remedy: str = "") -> float:
+    """A finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueRangeError(f"{name} must be a number; got {value!r:.80}." + _tail(remedy)) from error
+    if not math.isfinite(number):
+        raise ValueRangeError(f"{name} must be finite; got {number!r}." + _tail(remedy))
+    return number
+
+
+def as_count(name: str, value: Any, minimum: int = 1) -> int:
+    """A whole number of at least ``minimum``."""
+    try:
+        number = int(value)
+        whole = number == value
+    except (TypeError, ValueError, OverflowError):
+        whole = False
+    if not whole or isinstance(value, bool):
+        raise ValueRangeError(f"{name} must be a whole number; got {value!r:.80}.")
+    if number < minimum:
+        raise ValueRangeError(f"{name} must be at least {minimum}; got {number}.")
+    return number
+
+
+def as_points(name: str, x: ArrayLike, dimension: int) -> FloatArray:
+    """Points as rows: a finite (N, d) array."""
+    array = np.asarray(x, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != dimension:
+        hint = "one row per point"
+        if array.ndim == 1:
+            hint = f"a single point is written [[...]] and a list of 1-D points x[:, None]; got shape {array.shape}"
+        raise ShapeError(f"{name} must have shape (N, {dimension}), {hint}; got shape {array.shape}.")
+    require_finite(name, array)
+    return array
+
+
+def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
+    """The error for an optional dependency that is not there."""
+    return MissingExtraError(f"{purpose} needs {package}; install it with: pip install 'rfkalman[{extra}]'")
+
+
+def _show(shape: tuple[int | None, ...]) -> str:
+    inner = ", ".join("any" if n is None else str(n) for n in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def _tail(remedy: str) -> str:
+    return f" {remedy}" if remedy else ""
