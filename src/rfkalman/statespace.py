@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from ._checks import FloatArray, as_array, as_finite, as_number, frozen, require_finite
@@ -288,6 +288,7 @@ class Observation:
         """The noise covariance, formed on each call: N_o x N_o."""
         if self.factor is not None:
             return frozen(self.factor @ self.factor.T)
+        assert self.std is not None
         return frozen(np.diag(np.broadcast_to(np.square(self.std), (self.n_obs,))))
 
     @property
@@ -297,6 +298,7 @@ class Observation:
             return 2.0 * float(np.log(np.diagonal(self.factor)).sum())
         if isinstance(self.std, float):
             return 2.0 * self.n_obs * float(np.log(self.std))
+        assert self.std is not None
         return 2.0 * float(np.log(self.std).sum())
 
     def whiten(self, values: FloatArray) -> FloatArray:
@@ -308,7 +310,7 @@ class Observation:
         assert self.std is not None
         return values / (self.std if values.ndim == 1 else self.std[:, None])
 
-    def keep(self, mask: FloatArray) -> Observation:
+    def keep(self, mask: NDArray[np.bool_]) -> Observation:
         """The readings where ``mask`` holds; correlated noise is marginalised, not conditioned."""
         H = self.H[mask]
         if self.factor is not None:

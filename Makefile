@@ -1,0 +1,54 @@
+# Two commands do everything on a machine that has Python and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# One BLAS thread: at these sizes a second one only waits, and on a loaded machine it waits long.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export MPLBACKEND := Agg
+
+.PHONY: demo test test-all lint bench clean
+
+demo: $(VENV)/.demo
+	@mkdir -p out
+	$(BIN)/python examples/demo.py --out out
+
+# Once with NumPy and SciPy alone (the promise of `import rfkalman`), then everything.
+test: $(VENV)/.bare $(VENV)/.test lint
+	$(VENV)/bare/bin/python -W error tests/bare_import.py
+	$(BIN)/python -m pytest -m "not study" -n 2 --dist worksteal --doctest-modules src tests
+
+test-all: $(VENV)/.test lint
+	$(BIN)/python -m pytest --doctest-modules src tests --studies docs/studies.md
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e ".[plot]"
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e ".[test]"
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -e ".[test,bench]"
+	@touch $@
+
+$(VENV)/.bare: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/bare
+	$(VENV)/bare/bin/python -m pip --disable-pip-version-check -q install -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,185 @@
+"""The Dirichlet sine eigenbasis of a box: the exact reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import FloatArray, as_array, as_count, as_finite, frozen
+from ..domains.base import Domain
+from ..errors import ShapeError, ValueRangeError
+from .base import FeatureMap, Recipe, oscillation_order, register
+
+__all__ = ["DirichletSine", "SineMap"]
+
+_ROOT2 = math.sqrt(2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DirichletSine(Recipe):
+    """Eigenfunctions prod_i sqrt2 sin(k_i pi (x_i - lower_i) / side_i) of the Dirichlet Laplacian on a box.
+
+    Orthonormal for the normalised measure and zero on the whole boundary.
+
+    Parameters
+    ----------
+    n_features : int or sequence of int
+        A number asks for that many modes with the lowest eigenvalues, ties in
+        lexicographic order of k; one number per axis asks for all modes with
+        k_i = 1..m_i, the last axis varying fastest.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Box
+    >>> DirichletSine(3).bind(Box([0.0, 0.0], [2.0, 1.0])).modes.tolist()
+    [[1, 1], [2, 1], [3, 1]]
+    """
+
+    n_features: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        n: Any = self.n_features
+        if np.ndim(n) == 0:
+            object.__setattr__(self, "n_features", as_count("n_features", n))
+        else:
+            object.__setattr__(self, "n_features", tuple(as_count(f"n_features[{i}]", m) for i, m in enumerate(n)))
+
+    def bind(self, domain: Domain) -> SineMap:
+        if not getattr(domain, "is_box", False):
+            raise ValueRangeError(
+                f"DirichletSine is the eigenbasis of a box, but the domain is a {type(domain).__name__}; "
+                "use GaussianRFF there, or describe the domain as a Box."
+            )
+        if isinstance(self.n_features, int):
+            modes = _lowest_modes(self.n_features, domain.side)
+        else:
+            counts = tuple(self.n_features)
+            if len(counts) != domain.dimension:
+                raise ShapeError(
+                    f"n_features has {len(counts)} entries but the domain has {domain.dimension} axes; "
+                    "give one number of modes per axis, or one number for the lowest modes overall."
+                )
+            modes = np.indices(counts).reshape(domain.dimension, -1).T + 1
+        return SineMap(domain.lower, domain.side, modes)
+
+
+def _lowest_modes(n: int, side: FloatArray) -> NDArray[np.int64]:
+    """The n wave vectors k >= 1 with the smallest sum (k_i / side_i)^2, (n, d)."""
+    stretch = side.max() / side  # at least 1; equal sides give whole numbers, whose ties are exact
+    bound = float(np.square(stretch).sum())
+    while True:
+        largest = np.maximum(np.floor(math.sqrt(bound) / stretch), 1).astype(np.int64)
+        k = np.indices(largest).reshape(side.size, -1).T + 1
+        energy = np.square(k * stretch).sum(axis=1)
+        inside = energy <= bound  # every wave vector below the bound is in the table, so nothing is missed
+        if int(inside.sum()) >= n:
+            break
+        bound *= 1.5
+    k, energy = k[inside], energy[inside]
+    order = np.argsort(energy, kind="stable")
+    k, energy = k[order], energy[order]
+    # Sides far from the origin carry rounding; eigenvalues that agree to nine digits are one eigenvalue.
+    level = np.concatenate([[0], np.cumsum(np.diff(energy) > 1e-9 * energy[1:])])
+    return np.asarray(k[np.lexsort((*k.T[::-1], level))][:n], dtype=np.int64)
+
+
+@register
+@dataclass(frozen=True, slots=True, eq=False)
+class SineMap(FeatureMap):
+    """Frozen sine modes; ``modes`` (M, d) holds the wave vectors k as whole numbers."""
+
+    lower: FloatArray
+    side: FloatArray
+    modes: NDArray[np.int64]
+
+    kind: ClassVar[str] = "sine"
+
+    def __post_init__(self) -> None:
+        lower = as_finite("lower", self.lower, (None,))
+        given = as_array("modes", self.modes, (None, lower.size))
+        modes = given.astype(np.int64)
+        if not ((modes == given).all() and (modes >= 1).all()):
+            raise ValueRangeError("modes must be whole numbers of at least 1: sin(0) is no feature.")
+        modes.flags.writeable = False
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
+        object.__setattr__(self, "modes", modes)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.modes.shape[0])
+
+    @property
+    def frequencies(self) -> FloatArray:
+        """Angular frequencies k pi / side, (M, d)."""
+        return frozen(self.modes * (math.pi / self.side))
+
+    def _tables(self, x: FloatArray, axis: int, slopes: bool) -> tuple[FloatArray, FloatArray | None]:
+        """sqrt2 sin(k pi s) and its derivative in x along one axis, gathered for every feature, (n, M) each."""
+        k = np.arange(1, int(self.modes[:, axis].max()) + 1)
+        s = (x[:, axis] - self.lower[axis]) / self.side[axis]
+        # Measured from the nearer face the argument is small, so both faces give exactly zero; sin(k pi) would not.
+        far = s > 0.5
+        angle = np.multiply.outer(math.pi * np.where(far, 1.0 - s, s), k)
+        sine = _ROOT2 * np.sin(angle)
+        sine[:, 1::2] *= np.where(far, -1.0, 1.0)[:, None]
+        columns = self.modes[:, axis] - 1
+        if not slopes:
+            return sine.take(columns, axis=1), None
+        slope = np.cos(angle)
+        slope *= k * (_ROOT2 * math.pi / self.side[axis])
+        slope[:, ::2] *= np.where(far, -1.0, 1.0)[:, None]
+        return sine.take(columns, axis=1), slope.take(columns, axis=1)
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        values = self._tables(x, 0, slopes=False)[0]
+        for axis in range(1, self.dimension):
+            values *= self._tables(x, axis, slopes=False)[0]
+        return values
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        shape = (x.shape[0], self.n_features)
+        values, gradients = np.ones(shape), np.ones((self.dimension, *shape))
+        for axis in range(self.dimension):
+            sine, slope = self._tables(x, axis, slopes=True)
+            values *= sine
+            for i in range(self.dimension):
+                gradients[i] *= slope if i == axis else sine
+        return values, gradients
+
+    # Squared norms of gradient and Hessian are affine in each cos^2(k_i pi s_i), which takes all values in [0, 1]
+    # independently of the other axes; the suprema are therefore attained where every cosine is 0 or 1.
+
+    @property
+    def sup_values(self) -> FloatArray:
+        return np.full(self.n_features, _ROOT2**self.dimension)
+
+    @property
+    def sup_gradients(self) -> FloatArray:
+        return np.asarray(_ROOT2**self.dimension * self.frequencies.max(axis=1))
+
+    @property
+    def sup_curvatures(self) -> FloatArray:
+        return np.asarray(_ROOT2**self.dimension * np.sqrt((self.frequencies**4).sum(axis=1)))
+
+    @property
+    def zero_trace(self) -> bool:
+        return True
+
+    def quadrature_order(self, floor: float) -> tuple[int, ...]:
+        return oscillation_order(math.pi * self.modes.max(axis=0))
+
+    def arrays(self) -> dict[str, FloatArray]:
+        return {"lower": self.lower, "side": self.side, "modes": frozen(self.modes.astype(np.float64))}
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        return cls(**arrays)  # type: ignore[arg-type]  # modes arrive as whole floats and are checked

@@ -1,0 +1,1 @@
+"""Filters and smoothers on the state-space waist; nothing here has heard of a PDE."""

@@ -1,0 +1,52 @@
+"""The same posterior through the information the readings carry.
+
+H^T R^-1 H and H^T R^-1 y are all that a batch says about the coefficients, so
+N_o readings cost one Gram matrix whatever their number.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from .._linalg import cholesky
+from ..statespace import Gaussian, Observation
+from .kalman import Analysis, _readings
+
+__all__ = ["analyse"]
+
+
+def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
+    """Condition a belief on one batch through its Gram matrix; same arguments as ``kalman.analyse``.
+
+    The prior enters through its root, S^T (H^T R^-1 H) S + I, so a singular
+    prior covariance is no obstacle. Nothing guards its digits: it is kept for
+    comparison, and for N_o much larger than r ``kalman.analyse`` does the same
+    with an error estimate.
+
+    Examples
+    --------
+    >>> post = analyse(Gaussian([0.0], root=[[1.0]]), Observation([[1.0]], std=1.0), [2.0])
+    >>> post.mean, post.cov.round(12)
+    (array([1.]), array([[0.5]]))
+    """
+    values = _readings(prior.dim, obs, y)
+    finite = np.isfinite(values)
+    if not finite.all():
+        obs, values = obs.keep(finite), values[finite]
+    m, S = prior.mean, prior.root
+    H = obs.whiten(obs.H)
+    v = obs.whiten(values - obs.H @ m)
+    information = H.T @ H
+    L = cholesky(np.eye(S.shape[1]) + S.T @ information @ S, "I + S^T H^T R^-1 H S")
+    root = solve_triangular(L, S.T, lower=True).T
+    q = solve_triangular(L, S.T @ (H.T @ v), lower=True)
+    a = solve_triangular(L, q, lower=True, trans="T")
+    residual = v - H @ (S @ a)
+    quad = float(residual @ residual + a @ a)
+    log_det = 2.0 * float(np.log(np.diagonal(L)).sum())
+    evidence = -0.5 * (values.size * math.log(2.0 * math.pi) + obs.log_det_noise + log_det + quad)
+    return Analysis(m + root @ q, root, evidence, 0.0, values.size)

@@ -1,0 +1,185 @@
+"""What later readings say about earlier times, without inverting a forecast covariance.
+
+Fast modes of a diffusion underflow to exact zeros in F, so the textbook
+backward pass (Rauch-Tung-Striebel) divides by a singular matrix. Here the
+future is carried backwards instead, as the adjoint does: everything read after
+time n is compressed to at most r rows of unit noise,
+
+    p(later readings | z_n)  proportional to  exp(-|A z_n - b|^2 / 2),
+
+and the smoothed belief at n is one more ordinary analysis of the filter's
+belief at n, with H = A and readings b. F is only multiplied by; Q may vanish.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._checks import FloatArray, as_count
+from ..errors import ShapeError
+from ..statespace import Gaussian, LinearStep, Observation
+from . import kalman
+from .batch import eliminate, require_step, unit_noise_rows
+
+__all__ = ["fixed_interval", "fixed_lag"]
+
+_Item = tuple[LinearStep | None, Observation, ArrayLike]
+_Analyse = Callable[[Gaussian, Observation, ArrayLike], Gaussian]
+
+
+def fixed_interval(analyses: Sequence[Gaussian], sequence: Iterable[_Item]) -> list[Gaussian]:
+    """Beliefs about every analysis time given the whole record.
+
+    Parameters
+    ----------
+    analyses : sequence of Gaussian, length N + 1
+        The filter's posteriors, as ``kalman.run`` yielded them.
+    sequence : iterable of (step, obs, y), length N + 1
+        The very items the filter was run on.
+
+    Returns
+    -------
+    list of Gaussian, length N + 1
+        Law of z_n given the readings of all times; the last entry is the
+        filter's own. Cost O(r^3) per time.
+
+    Examples
+    --------
+    A constant seen twice: the first belief learns of the second reading.
+
+    >>> sequence = [(None, Observation([[1.0]], std=1.0), [3.0]), (LinearStep([1.0]), Observation([[1.0]], std=1.0), [3.0])]
+    >>> analyses = list(kalman.run(Gaussian([0.0], root=[[1.0]]), sequence))
+    >>> [round(float(belief.mean[0]), 12) for belief in analyses]
+    [1.5, 2.0]
+    >>> [round(float(belief.mean[0]), 12) for belief in fixed_interval(analyses, sequence)]
+    [2.0, 2.0]
+    """
+    items = list(sequence)
+    if len(analyses) != len(items):
+        raise ShapeError(
+            f"analyses has {len(analyses)} entries but the sequence has {len(items)} items; "
+            "pass every belief kalman.run yielded, together with the items it was run on."
+        )
+    return _backward(list(analyses), items, kalman.analyse)
+
+
+def fixed_lag(
+    prior: Gaussian, sequence: Iterable[_Item], lag: int, analyse: _Analyse = kalman.analyse
+) -> Iterator[tuple[int, Gaussian]]:
+    """Filter a stream and deliver each time again once ``lag`` later batches have been seen.
+
+    Parameters
+    ----------
+    prior : Gaussian
+        Law of the coefficients before the first item.
+    sequence : iterable of (step, obs, y)
+        As for ``kalman.run``; may be endless.
+    lag : int
+        How many later batches inform a belief; 0 gives the filter.
+    analyse : callable, optional
+        The analysis kernel of the forward filter.
+
+    Yields
+    ------
+    (n, belief)
+        Law of z_n given the readings up to n + lag, in order of n, as soon as
+        batch n + lag has arrived; when the sequence ends, the remaining times
+        follow with what was read until then. Holds ``lag + 1`` items at most;
+        costs O(lag r^3) per batch.
+
+    Examples
+    --------
+    >>> sequence = [(None, Observation([[1.0]], std=1.0), [3.0]), (LinearStep([1.0]), Observation([[1.0]], std=1.0), [3.0])]
+    >>> [(n, round(float(belief.mean[0]), 12)) for n, belief in fixed_lag(Gaussian([0.0], root=[[1.0]]), sequence, 1)]
+    [(0, 2.0), (1, 2.0)]
+    """
+    return _fixed_lag(prior, sequence, as_count("lag", lag, minimum=0), analyse)
+
+
+def _fixed_lag(
+    prior: Gaussian, sequence: Iterable[_Item], lag: int, analyse: _Analyse
+) -> Iterator[tuple[int, Gaussian]]:
+    window: deque[tuple[Gaussian, _Item]] = deque(maxlen=lag + 1)
+    belief, n = prior, -1
+    for n, (step, obs, y) in enumerate(sequence):
+        if step is not None:
+            belief = kalman.forecast(belief, step)
+        belief = analyse(belief, obs, y)
+        window.append((belief, (step, obs, y)))
+        if n >= lag:
+            beliefs, items = zip(*window, strict=True)
+            A, b = _gather(items, belief.dim)
+            yield n - lag, _learn(beliefs[0], A, b, analyse)
+    if n < lag:
+        first, rest = 0, list(window)
+    else:
+        first, rest = n - lag + 1, list(window)[1:]
+    smoothed = _backward([belief for belief, _ in rest], [item for _, item in rest], analyse)
+    yield from enumerate(smoothed, start=first)
+
+
+def _backward(analyses: list[Gaussian], items: Sequence[_Item], analyse: _Analyse) -> list[Gaussian]:
+    """Every belief given all batches of ``items``; the last one is the filter's."""
+    smoothed = analyses[-1:]
+    if not analyses:
+        return smoothed
+    r = analyses[-1].dim
+    A, b = np.zeros((0, r)), np.zeros(0)
+    for n in range(len(items) - 1, 0, -1):
+        A, b = _through_step(*_with_batch(A, b, items[n]), items[n])
+        smoothed.append(_learn(analyses[n - 1], A, b, analyse))
+    smoothed.reverse()
+    return smoothed
+
+
+def _gather(items: Sequence[_Item], r: int) -> tuple[FloatArray, FloatArray]:
+    """All batches after the first, as rows that act on the state of the first."""
+    A, b = np.zeros((0, r)), np.zeros(0)
+    for item in reversed(items[1:]):
+        A, b = _through_step(*_with_batch(A, b, item), item)
+    return A, b
+
+
+def _learn(belief: Gaussian, A: FloatArray, b: FloatArray, analyse: _Analyse) -> Gaussian:
+    return belief if b.size == 0 else analyse(belief, Observation(A, std=1.0), b)
+
+
+def _with_batch(A: FloatArray, b: FloatArray, item: _Item) -> tuple[FloatArray, FloatArray]:
+    """Stack the batch of this time onto the future, and keep at most r rows."""
+    _, obs, y = item
+    r = A.shape[1]
+    H, data, _ = unit_noise_rows(obs, y, r)
+    A, b = np.vstack([A, H]), np.concatenate([b, data])
+    if b.size <= r:
+        return A, b
+    T, order, turned = eliminate(A, b[:, None])
+    rows = np.empty_like(T)
+    rows[:, order] = T
+    # What is left of b beyond the r rows does not depend on z: pure misfit, no information.
+    return rows, turned[:r, 0]
+
+
+def _through_step(A: FloatArray, b: FloatArray, item: _Item) -> tuple[FloatArray, FloatArray]:
+    """Rows about z_{n+1} as rows about z_n.
+
+    With z_{n+1} = F z_n + g + Q_root w the noise of the rows grows to
+    I + (A Q_root)(A Q_root)^T. Rather than factorising that matrix, w is
+    eliminated orthogonally from [A Q_root, A F | b - A g; I, 0 | 0], which squares nothing.
+    """
+    step = item[0]
+    if step is None or b.size == 0:
+        return A, b
+    require_step(step, A.shape[1])
+    b = b if step.shift is None else b - A @ step.shift
+    rows = step.apply_adjoint(A)
+    if step.noise_root is None:
+        return rows, b
+    k = step.noise_root.shape[1]
+    carried = np.zeros((b.size + k, A.shape[1] + 1))
+    carried[: b.size, :-1], carried[: b.size, -1] = rows, b
+    _, _, turned = eliminate(np.vstack([A @ step.noise_root, np.eye(k)]), carried)
+    return turned[k:, :-1], turned[k:, -1]

@@ -1,0 +1,115 @@
+"""What a whitened space says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["SpaceReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceReport:
+    """The health of a whitened space, for reading (``print``) and for machines (``as_dict``).
+
+    Attributes
+    ----------
+    rank, n_features : int
+        Effective rank r of M features.
+    mass_floor, floor_candidates
+        The floor, and the grid it was chosen from if it was.
+    order, n_quad
+        Quadrature points per axis and in all.
+    eta : float
+        Departure from orthonormality on a second rule.
+    operator_defect : float
+        Relative change of the stiffness on that rule; 0 for constant coefficients.
+    smallest_kept, discarded_tail : float
+        Relative mass eigenvalue of the weakest kept direction; share of the total mass that was discarded.
+    stiffness_low, stiffness_high : list of float
+        Lowest and highest eigenvalues of the symmetric part of the stiffness (1 / time).
+    growth : float
+        w0 = max(0, -lambda_min): |exp(-K t)| <= exp(w0 t).
+    leverage : float
+        Largest |Psi(x)|^2 found on the quadrature points and a grid with the boundary.
+    field_std, field_std_peak : float
+        Field standard deviation that ``isotropic(std=1)`` implies: root mean square, and largest.
+    peclet : float
+        |velocity| / sqrt(diffusion lambda_max): above 1 the space may not resolve the layers of the flow.
+    is_conforming : bool
+        Whether the features satisfy the boundary condition.
+    smallest_floor : float
+        The smallest floor the features' quadrature can carry.
+    """
+
+    rank: int
+    n_features: int
+    dimension: int
+    mass_floor: float
+    floor_candidates: list[float]
+    order: list[int]
+    n_quad: int
+    eta: float
+    operator_defect: float
+    smallest_kept: float
+    discarded_tail: float
+    stiffness_low: list[float]
+    stiffness_high: float
+    growth: float
+    leverage: float
+    field_std: float
+    field_std_peak: float
+    peclet: float
+    is_conforming: bool
+    smallest_floor: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain numbers and lists, ready for JSON."""
+        return {**asdict(self), "warnings": self.warnings}
+
+    def __str__(self) -> str:
+        chosen = ""
+        if len(self.floor_candidates) > 1:
+            chosen = f", chosen from {len(self.floor_candidates)} candidates (union bound over them)"
+        order = " x ".join(str(n) for n in self.order)
+        low = ", ".join(f"{v:.5g}" for v in self.stiffness_low)
+        lines = [
+            f"whitened space: rank {self.rank} of {self.n_features} features in {self.dimension}D",
+            f"  floor       {self.mass_floor:g}{chosen}; weakest kept direction {self.smallest_kept:.2g}, "
+            f"discarded mass {self.discarded_tail:.2g}",
+            f"  quadrature  Gauss-Legendre {order} ({self.n_quad} points); orthonormality defect eta {self.eta:.1e}"
+            + (f", operator defect {self.operator_defect:.1e}" if self.operator_defect else ""),
+            f"  stiffness   {low}, ... {self.stiffness_high:.5g} per unit of time"
+            + (f"; growth bound {self.growth:.3g}" if self.growth else ""),
+            f"  leverage    {self.leverage:.1f} (at least the rank, {self.rank})",
+            f"  prior       isotropic(std=1) means a field std of {self.field_std:.3g} (rms), "
+            f"{self.field_std_peak:.3g} at most",
+        ]
+        if self.peclet:
+            lines.append(f"  transport   Peclet number of the space {self.peclet:.2g}")
+        lines += [f"  warning     {text}" for text in self.warnings] or ["  warnings    none"]
+        return "\n".join(lines)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What its user should know, in words; empty for a healthy space."""
+        found = []
+        if self.eta > 1e-3:
+            found.append(f"eta {self.eta:.1e} is visible: raise order or mass_floor")
+        if self.operator_defect > 1e-3:
+            found.append("a coefficient function varies faster than the quadrature resolves: raise order")
+        if not self.is_conforming:
+            found.append("the features ignore the Dirichlet condition: this is the natural Neumann dynamics")
+        if self.rank == self.n_features > 1:
+            found.append("every feature survived the floor: the draw may under-sample its bandwidth")
+        if self.mass_floor < self.smallest_floor:
+            found.append(
+                f"features with kinks limit the quadrature: floors below {self.smallest_floor:g} keep its error"
+            )
+        if self.leverage > 10 * self.rank:
+            found.append("leverage far above the rank: the basis peaks, usually at an unconstrained boundary")
+        if self.growth > 0.0:
+            found.append(f"the dynamics may grow by up to exp({self.growth:.3g} t)")
+        if self.peclet > 1.0:
+            found.append("advection dominates the smallest scale kept: use a smaller length_scale and more features")
+        return found

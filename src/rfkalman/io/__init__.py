@@ -1,0 +1,5 @@
+"""Reading and writing."""
+
+from .archive import load, save
+
+__all__ = ["load", "save"]

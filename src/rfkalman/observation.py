@@ -1,0 +1,303 @@
+"""What sensors see of a field: linear functionals that become rows of H.
+
+A functional is stated in the user's coordinates and knows no space; bound to a
+whitened space it gives the rows of H. Functionals scale and add row by row,
+``combine`` mixes their rows by a matrix, ``stack`` puts batches of different
+kinds into one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._checks import FloatArray, as_finite, as_number
+from .domains.base import require_inside
+from .errors import ShapeError, ValueRangeError
+from .space import WhitenedSpace
+
+__all__ = ["Functional", "averages", "combine", "gradients", "points", "stack"]
+
+_ROWS = 16384
+
+
+class Functional(ABC):
+    """N linear readings of a field."""
+
+    n: int
+    ids: tuple[str, ...] | None = None
+
+    @abstractmethod
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        """Rows of H in the whitened coordinates of ``space``, (N, r)."""
+
+    @property
+    @abstractmethod
+    def key(self) -> tuple[object, ...]:
+        """Equal for functionals that give equal rows; lets a model evaluate fixed sensors once."""
+
+    def __mul__(self, factor: float) -> Functional:
+        return _Sum(((as_number("factor", factor), self),))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Functional:
+        return self * -1.0
+
+    def __add__(self, other: Functional) -> Functional:
+        if not isinstance(other, Functional):
+            return NotImplemented
+        if other.n != self.n:
+            raise ShapeError(
+                f"functionals add row by row, but one has {self.n} readings and the other {other.n}; "
+                "use stack(a, b) to put them into one batch."
+            )
+        return _Sum(((1.0, self), (1.0, other)))
+
+    def __sub__(self, other: Functional) -> Functional:
+        return self + (-other)
+
+
+def points(sensors: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
+    """The field at sensor positions, (N, d), in the units of the domain.
+
+    Parameters
+    ----------
+    sensors : (N, d) array_like
+        Inside the closed domain. N = 0 is a batch without readings.
+    ids : sequence of str, optional
+        Names of the sensors; they appear in errors and travel with the readings.
+    """
+    x = _positions("sensors", sensors)
+    return _Points(x, _names(ids, len(x)))
+
+
+def gradients(sensors: ArrayLike, direction: int | ArrayLike, ids: Sequence[str] | None = None) -> Functional:
+    """A component of the gradient at positions: along an axis (its number) or along given vectors.
+
+    Parameters
+    ----------
+    sensors : (N, d) array_like
+    direction : int, (d,) or (N, d) array_like
+        The axis, or the vector the gradient is multiplied with (not normalised:
+        pass -diffusivity times a unit vector for a heat flux).
+    """
+    x = _positions("sensors", sensors)
+    if isinstance(direction, (int, np.integer)):
+        if not 0 <= direction < x.shape[1]:
+            raise ValueRangeError(f"direction must be an axis from 0 to {x.shape[1] - 1}; got {direction}.")
+        vector = np.eye(x.shape[1])[int(direction)]
+    else:
+        vector = np.asarray(direction, dtype=np.float64)
+    if vector.shape not in ((x.shape[1],), x.shape):
+        raise ShapeError(
+            f"direction must be an axis, a vector of shape ({x.shape[1]},) or one per sensor {x.shape}; "
+            f"got shape {vector.shape}."
+        )
+    return _Gradients(x, as_finite("direction", np.broadcast_to(vector, x.shape), x.shape), _names(ids, len(x)))
+
+
+def averages(lower: ArrayLike, upper: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
+    """Averages of the field over boxes with corners ``lower`` and ``upper``, each (N, d)."""
+    a, b = _positions("lower", lower), _positions("upper", upper)
+    if a.shape != b.shape:
+        raise ShapeError(f"lower has shape {a.shape} but upper has {b.shape}; give one pair of corners per reading.")
+    if not (b > a).all():
+        row = int(np.flatnonzero(~(b > a).all(axis=1))[0])
+        raise ValueRangeError(
+            f"upper must exceed lower on every axis; row {row} spans {a[row].tolist()} to {b[row].tolist()}. "
+            "For a single position use points(...)."
+        )
+    return _Averages(a, b, _names(ids, len(a)))
+
+
+def combine(weights: ArrayLike, functional: Functional) -> Functional:
+    """New readings as linear combinations of old ones: ``weights`` (n, N) times the rows of ``functional``.
+
+    Examples
+    --------
+    The difference of two sensors, as one reading:
+
+    >>> difference = combine([[1.0, -1.0]], points([[0.2], [0.7]]))
+    >>> difference.n
+    1
+    """
+    W = as_finite("weights", weights, (None, functional.n), "One column per reading of the functional.")
+    return _Combination(W, functional)
+
+
+def stack(*functionals: Functional) -> Functional:
+    """One batch of readings of different kinds, in the order given."""
+    if not functionals:
+        raise ShapeError("stack needs at least one functional.")
+    return _Stack(functionals)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Points(Functional):
+    sensors: FloatArray
+    ids: tuple[str, ...] | None
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return len(self.sensors)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("points", self.sensors.shape, self.sensors.tobytes())
+
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        _require_sensors(space, self.sensors, "sensors", self.ids)
+        return space(self.sensors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gradients(Functional):
+    sensors: FloatArray
+    direction: FloatArray
+    ids: tuple[str, ...] | None
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return len(self.sensors)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("gradients", self.sensors.shape, self.sensors.tobytes(), self.direction.tobytes())
+
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        _require_sensors(space, self.sensors, "sensors", self.ids)
+        return np.asarray(np.einsum("nd,dnr->nr", self.direction, space.gradient(self.sensors)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Averages(Functional):
+    lower: FloatArray
+    upper: FloatArray
+    ids: tuple[str, ...] | None
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return len(self.lower)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("averages", self.lower.shape, self.lower.tobytes(), self.upper.tobytes())
+
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        _require_sensors(space, self.lower, "lower", self.ids)
+        _require_sensors(space, self.upper, "upper", self.ids)
+        if self.n == 0:
+            return np.zeros((0, space.rank))
+        domain = space.pde.domain
+        # The space's order resolves products over the whole domain; a part needs its share of that.
+        share = ((self.upper - self.lower) / domain.side).max(axis=0)
+        counts = tuple(int(np.ceil(n * s)) + 8 for n, s in zip(space.order, share, strict=True))
+        nodes, weights = _unit_rule(counts)
+        rows = np.empty((self.n, space.n_features))
+        step = max(1, _ROWS // len(weights))
+        for i in range(0, self.n, step):
+            a, b = self.lower[i : i + step, None], self.upper[i : i + step, None]
+            x = (a + (b - a) * nodes).reshape(-1, domain.dimension)
+            values = space.features(x).reshape(len(a), len(weights), -1)
+            rows[i : i + step] = np.einsum("q,nqm->nm", weights, values)
+        return rows @ space.transform
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sum(Functional):
+    parts: tuple[tuple[float, Functional], ...]
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return self.parts[0][1].n
+
+    @property
+    def ids(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        return self.parts[0][1].ids
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("sum", *((factor, part.key) for factor, part in self.parts))
+
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        return sum((factor * part.matrix(space) for factor, part in self.parts), np.zeros((self.n, space.rank)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Combination(Functional):
+    weights: FloatArray
+    base: Functional
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return len(self.weights)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("combination", self.weights.shape, self.weights.tobytes(), self.base.key)
+
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        return self.weights @ self.base.matrix(space)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stack(Functional):
+    parts: tuple[Functional, ...]
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        return sum(part.n for part in self.parts)
+
+    @property
+    def ids(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        if any(part.ids is None for part in self.parts):
+            return None
+        return tuple(name for part in self.parts for name in part.ids or ())
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("stack", *(part.key for part in self.parts))
+
+    def matrix(self, space: WhitenedSpace) -> FloatArray:
+        return np.vstack([part.matrix(space) for part in self.parts])
+
+
+def _unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre on the unit box: points (q, d) and weights that sum to one."""
+    lines = [np.polynomial.legendre.leggauss(n) for n in counts]
+    grids = np.meshgrid(*[0.5 * (x + 1.0) for x, _ in lines], indexing="ij")
+    weights = np.meshgrid(*[0.5 * w for _, w in lines], indexing="ij")
+    return np.stack([g.ravel() for g in grids], axis=1), np.prod([w.ravel() for w in weights], axis=0)
+
+
+def _positions(name: str, x: ArrayLike) -> FloatArray:
+    array = np.asarray(x, dtype=np.float64)
+    if array.ndim != 2:
+        raise ShapeError(
+            f"{name} must have shape (N, d), one row per sensor; got shape {array.shape}. "
+            "A single sensor is written [[...]], sensors on a line x[:, None]."
+        )
+    return as_finite(name, array, (None, None))
+
+
+def _names(ids: Sequence[str] | None, n: int) -> tuple[str, ...] | None:
+    if ids is None:
+        return None
+    names = tuple(str(name) for name in ids)
+    if len(names) != n:
+        raise ShapeError(f"ids has {len(names)} names for {n} sensors; give one name per row.")
+    return names
+
+
+def _require_sensors(space: WhitenedSpace, x: FloatArray, name: str, ids: tuple[str, ...] | None) -> None:
+    if x.shape[1] != space.dimension:
+        raise ShapeError(f"{name} has {x.shape[1]} coordinates per row but the domain has {space.dimension}.")
+    require_inside(space.pde.domain, x, name, ids)

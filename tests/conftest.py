@@ -1,0 +1,60 @@
+"""Options and fixtures shared by all tests: the study table, floating-point errors as failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+class StudyTable:
+    """Rows measured by the full studies; written as one Markdown page by `make test-all`."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, study: str, **columns: Any) -> None:
+        self.rows.setdefault(study, []).append(columns)
+
+    def markdown(self) -> str:
+        lines = ["# Full studies", "", "Written by `make test-all`; every row was measured by the test that checks it.", ""]
+        for study in sorted(self.rows):
+            rows = self.rows[study]
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            lines += [f"## {study}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+            lines += ["| " + " | ".join(_show(row.get(name, "")) for name in names) + " |" for row in rows]
+            lines.append("")
+        return "\n".join(lines)
+
+
+def _show(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+_TABLE = StudyTable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--studies", metavar="FILE", default=None, help="write the table of the full studies to FILE")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    target = session.config.getoption("--studies")
+    if target and _TABLE.rows:
+        Path(target).write_text(_TABLE.markdown(), encoding="utf-8")
+
+
+@pytest.fixture
+def study_table() -> StudyTable:
+    """Where a study records what it measured."""
+    return _TABLE
+
+
+@pytest.fixture(autouse=True)
+def floating_point_errors_are_failures() -> Iterator[None]:
+    """Underflow is not one: fast modes die."""
+    with np.errstate(divide="raise", over="raise", invalid="raise", under="ignore"):
+        yield
