@@ -118,6 +118,7 @@ class Moments(NamedTuple):
     means: list[np.ndarray]
     covs: list[np.ndarray]
     log_evidence: list[float]
+    exact_covs: list[mpmath.matrix] | None = None
 
 
 def log_density(y: np.ndarray, mean: np.ndarray, cov: np.ndarray) -> float:
@@ -316,10 +317,10 @@ def mp_floats(matrix: mpmath.matrix) -> np.ndarray:
 def mp_kalman(m: np.ndarray, P: np.ndarray, items: list[Item], digits: int = 200) -> Moments:
     """The textbook recursion in ``digits`` decimal digits, the inputs taken as exact doubles.
 
-    P and R may also be given as roots by the caller: pass ``mp_square(root)``
-    for a covariance whose root, not itself, is exact in double precision.
+    Where a root, not the covariance, is what double precision holds exactly,
+    pass ``mp_square(root)`` for P, Q or R. ``exact_covs`` keeps all digits.
     """
-    out = Moments([], [], [])
+    out = Moments([], [], [], [])
     with mp.workdps(digits):
         mean = mp_matrix(m).T
         cov = P if isinstance(P, mpmath.matrix) else mp_matrix(P)
@@ -350,6 +351,7 @@ def mp_kalman(m: np.ndarray, P: np.ndarray, items: list[Item], digits: int = 200
                 out.log_evidence.append(0.0)
             out.means.append(mp_floats(mean)[:, 0])
             out.covs.append(mp_floats(cov))
+            out.exact_covs.append(cov)
     return out
 
 
@@ -358,3 +360,14 @@ def mp_square(root: np.ndarray, digits: int = 200) -> mpmath.matrix:
     with mp.workdps(digits):
         exact = mp_matrix(root)
         return exact * exact.T
+
+
+def mp_variance_errors(H: np.ndarray, root: np.ndarray, cov: mpmath.matrix, digits: int = 200) -> np.ndarray:
+    """Relative error of the variances of H z for z ~ N(., root root^T) against an exact covariance.
+
+    In many digits throughout: a small variance beside large entries of ``cov`` would not survive rounding.
+    """
+    with mp.workdps(digits):
+        rows = mp_matrix(H)
+        found, exact = rows * mp_square(root, digits) * rows.T, rows * cov * rows.T
+        return np.array([float(abs(found[i, i] - exact[i, i]) / exact[i, i]) for i in range(rows.rows)])

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from tests import reference
+from tests.reference import Record, random_record
+from tests.test_filters import as_sequence, deviation
 
 from rfkalman.errors import ShapeError
 from rfkalman.filters import batch
 from rfkalman.statespace import Gaussian, LinearStep, Observation
-from tests import reference
-from tests.reference import Record, random_record
-from tests.test_filters import as_sequence, deviation
 
 # Two exact routes in double precision; see random_record for the conditioning of the records.
 EXACT = 1e-10
@@ -48,7 +48,7 @@ def test_every_marginal_is_joint_conditioning(r, n_times, rank, noise, diagonal,
 
 @pytest.mark.study
 def test_every_marginal_is_joint_conditioning_study(study_table):
-    """The same law at larger r and longer records, with spread and noise close so that the dense reference keeps 1e-11."""
+    """The same law at larger r and longer records; spread and noise are close, so the reference keeps 1e-11."""
     for r, n_times, n_obs in [(5, 30, 6), (12, 20, 20), (25, 12, 60)]:
         for noise in ["absent", "low", "full"]:
             worst = 0.0

@@ -657,14 +657,14 @@ def orthonormality_defect(features: FeatureMap, box: Box, order: tuple[int, ...]
 @pytest.mark.parametrize(
     ("recipe", "floor", "defect"),
     [
-        # Targets: NUMERICS measures 2e-9 for waves; tanh aims at 1e-4 after amplification; kinks at one percent.
+        # Targets: waves are measured at 2e-9 and better; tanh aims at 1e-4 after amplification; kinks at 1e-3, or one percent where the gradient jumps.
         (GaussianRFF(120, 1 / 12), 1e-12, 1e-6),
         (bubble(GaussianRFF(120, 1 / 12)), 1e-12, 1e-6),
         (TanhNetwork(120, 1 / 4), 1e-12, 1e-3),
         (TanhNetwork(120, 1 / 8), 1e-8, 1e-3),
-        (ELUNetwork(120, 1 / 2), 1e-6, 1e-2),
-        (ELUNetwork(120, 1 / 8), 1e-6, 1e-2),
-        (ELUNetwork(120, 1 / 8), 1e-4, 1e-2),
+        (ELUNetwork(120, 1 / 2), 1e-6, 1e-3),
+        (ELUNetwork(120, 1 / 8), 1e-6, 1e-3),
+        (ELUNetwork(120, 1 / 8), 1e-4, 1e-3),
         (ELUNetwork(120, 1 / 4, alpha=0.5), 1e-6, 1e-2),
     ],
     ids=str,
@@ -681,7 +681,7 @@ def test_the_order_each_family_asks_for_keeps_whitened_features_orthonormal(reci
     [
         (GaussianRFF(120, 1 / 12), 1e-12, 1e-6),
         (TanhNetwork(120, 1 / 4), 1e-12, 1e-3),
-        (ELUNetwork(120, 1 / 8), 1e-6, 1e-2),
+        (ELUNetwork(120, 1 / 8), 1e-6, 1e-3),
         (ELUNetwork(120, 1 / 4, alpha=0.5), 1e-6, 1e-2),
     ],
     ids=str,

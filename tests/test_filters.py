@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from tests import reference
+from tests.reference import Record, random_record
 
 from rfkalman.errors import ShapeError
 from rfkalman.filters import batch, information, kalman
 from rfkalman.statespace import Gaussian, LinearStep, Observation
-from tests import reference
-from tests.reference import Record, random_record
 
 EPS = np.finfo(float).eps
 # Two exact routes in double precision (STYLE, tolerances); the records keep prior spread / noise near 30.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests import reference
+from tests.reference import Item
 
 from rfkalman.filters import batch, kalman
 from rfkalman.statespace import Gaussian, LinearStep, Observation
-from tests import reference
-from tests.reference import Item
 
 EPS = np.finfo(float).eps
 
@@ -26,8 +26,16 @@ class Study:
     """
 
     def __init__(
-        self, seed: int, r: int, n_times: int, *, sigma: float, spread: float, noise: str,
-        n_obs: int | None = None, digits: int = 200,
+        self,
+        seed: int,
+        r: int,
+        n_times: int,
+        *,
+        sigma: float,
+        spread: float,
+        noise: str,
+        n_obs: int | None = None,
+        digits: int = 200,
     ) -> None:
         rng = np.random.default_rng([seed, r])
         self.prior = Gaussian(rng.standard_normal(r), root=spread * np.linalg.qr(rng.standard_normal((r, r)))[0])
@@ -54,12 +62,12 @@ class Study:
 
     def reading_errors(self, beliefs) -> np.ndarray:
         """Largest relative error, over the sensors of a batch, of the variance of what the sensor sees."""
-        worst = []
-        for belief, P, (_, obs, _) in zip(beliefs, self.exact.covs, self.sequence, strict=True):
-            exact = np.einsum("ij,jk,ik->i", obs.H, P, obs.H)
-            found = np.square(obs.H @ belief.root).sum(axis=1)
-            worst.append(np.max(np.abs(found - exact) / exact))
-        return np.array(worst)
+        return np.array(
+            [
+                reference.mp_variance_errors(obs.H, belief.root, P).max()
+                for belief, P, (_, obs, _) in zip(beliefs, self.exact.exact_covs, self.sequence, strict=True)
+            ]
+        )
 
     def joseph_errors(self) -> np.ndarray:
         """The same for the textbook recursion in Joseph's form."""
@@ -126,16 +134,15 @@ def test_covariance_stays_finite_and_semidefinite_beyond_double_precision(noise,
 
 
 def test_joseph_form_is_silently_wrong_where_the_root_form_is_not():
-    """sigma = 1e-8, P0 = 1e8: Joseph's covariance is finite, symmetric, and has no correct digit.
+    """sigma = 1e-8, P0 = 1e8: Joseph's covariance is finite and symmetric, and has no correct digit.
 
-    One batch that observes every direction, so the exact posterior is of size
-    sigma^2 and the problem itself is benign for anyone who does not subtract.
+    Three batches of two readings determine four coefficients: what the first
+    leaves of the large prior in the directions it saw is rounding, and the next ones build on it.
     """
     for seed in range(3):
-        study = Study(seed, 4, 1, sigma=1e-8, spread=1e4, noise="absent", n_obs=8)
-        ours = study.cov_errors(kalman.run(study.prior, study.sequence)).max()
-        assert ours < 1e-11
-        assert study.joseph_errors().max() > 1.0
+        study = Study(seed, 4, 3, sigma=1e-8, spread=1e4, noise="absent", n_obs=2)
+        assert study.cov_errors(kalman.run(study.prior, study.sequence)).max() < 1e-11
+        assert study.joseph_errors()[-1] > 1.0
 
 
 @pytest.mark.parametrize("sigma", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
@@ -174,7 +181,7 @@ def test_batch_keeps_its_digits_too(noise):
 def test_precision_sweep(study_table, noise):
     """Worst relative errors over seeds, for ratios from 1e4 to 1e16, with Joseph's form beside them."""
     for exponent in [4, 8, 12, 16]:
-        worst = {"auto": 0.0, "orthogonal": 0.0, "fast": 0.0, "joseph": 0.0, "auto_mean": 0.0}
+        worst = {"auto": 0.0, "auto_mean": 0.0, "orthogonal": 0.0, "joseph": 0.0, "fast": 0.0}
         for seed in range(10):
             study = Study(seed, 8, 8, sigma=10.0 ** (-exponent / 2), spread=1.0, noise=noise)
             auto = list(kalman.run(study.prior, study.sequence))
@@ -182,10 +189,12 @@ def test_precision_sweep(study_table, noise):
             worst["auto_mean"] = max(worst["auto_mean"], study.mean_errors(auto).max())
             qr = kalman.run(study.prior, study.sequence, analyse=orthogonal)
             worst["orthogonal"] = max(worst["orthogonal"], study.cov_errors(qr).max())
-            if exponent <= 12:
+            if exponent <= 12:  # beyond, the Gram matrix has no Cholesky factor left
                 gram = kalman.run(study.prior, study.sequence, analyse=fast)
                 worst["fast"] = max(worst["fast"], study.cov_errors(gram).max())
             worst["joseph"] = max(worst["joseph"], study.joseph_errors().max())
+        if exponent > 12:
+            del worst["fast"]
         study_table.add("relative covariance error against 200 digits", noise=noise, ratio=f"1e{exponent}", **worst)
         if exponent <= 12:
             assert worst["orthogonal"] < 1e-11

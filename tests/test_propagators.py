@@ -450,16 +450,20 @@ def test_sub_steps_compose_on_the_anchored_grid(scheme):
         assert np.abs(propagator.step(generator, t0, t2).F - whole.F).max() > 1e-9
 
 
-def test_sub_steps_are_the_single_steps_between_cuts():
-    """The grid is anchor + k max_step; a slow product over its points gives the same F, g and Q."""
+@pytest.mark.parametrize("scheme", [SDIRK2, ARS443])
+def test_sub_steps_are_the_single_steps_between_cuts(scheme):
+    """The grid is anchor + k max_step; a slow product over its points gives the same F, g and Q.
+
+    With an explicit part the steps of different length do not commute, so the order of composition is seen.
+    """
     A = mild_matrix()
-    generator = Generator(A, Harmonic(A), np.eye(5)[:, :2])
+    generator = Generator(A, Harmonic(A), np.eye(5)[:, :2], explicit=0.9 * np.triu(A, 1))
     times = [0.07, 0.1, 0.2, 0.3, 0.4, 0.45]
     F, g, Q = np.eye(5), np.zeros(5), np.zeros((5, 5))
     for t0, t1 in pairwise(times):
-        one = SDIRK2().step(generator, t0, t1)
+        one = scheme().step(generator, t0, t1)
         F, g, Q = one.F @ F, one.F @ g + one.g, one.F @ Q @ one.F.T + one.Q
-    step = SDIRK2(max_step=0.1).step(generator, 0.07, 0.45, anchor=0.0)
+    step = scheme(max_step=0.1).step(generator, 0.07, 0.45, anchor=0.0)
     for have, want in ((step.F, F), (step.g, g), (step.Q, Q)):
         assert_allclose(have, want, atol=1e-13)
 
@@ -547,8 +551,8 @@ def test_stiff_dense_noise_is_exact_where_the_block_exponential_overflows(fast):
     exact = mp_noise(A, L, dt)
     Q = Exponential().step(Generator(A, noise_root=L), 0.0, dt).Q
     scale = np.sqrt(np.diag(exact))
-    # 28 doublings, each squaring e^{A h}: its relative rounding grows by 2 each time where the mode does not decay.
-    assert (np.abs(Q - exact) / np.outer(scale, scale)).max() < 4 * fast * EPS
+    # Measured 2e-15. Doubling with e^{A h} in place of e^{A h} - I gave 5e-9 here: the slow rate drowned beside 1.
+    assert (np.abs(Q - exact) / np.outer(scale, scale)).max() < 100 * EPS
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert not np.isfinite(van_loan(A, L, dt)).all()
@@ -833,11 +837,9 @@ def test_the_grid_does_not_depend_on_how_the_stream_started():
     for t0, t1 in ((0.0, 0.23), (0.23, 0.71)):
         early.step(t0, t1)
     assert_allclose(early.step(0.71, 1.02).F, late.step(0.71, 1.02).F, rtol=0, atol=0)
-    assert_allclose(
-        early.step(0.71, 0.8).F @ early.step(0.23, 0.71).F @ early.step(0.2, 0.23).F,
-        ImplicitEuler(max_step=0.1).step(generator, 0.2, 0.8, 0.0).F,
-        atol=1e-2,
-    )
+    # Control: anchored at its own start, the late stream would cut elsewhere.
+    own = CachedSteps(generator, ImplicitEuler(max_step=0.1), anchor=0.71)
+    assert np.abs(own.step(0.71, 1.02).F - early.step(0.71, 1.02).F).max() > 1e-5
 
 
 def test_a_cache_can_be_copied_and_pickled():

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from tests import reference
+from tests.reference import Record, random_record
+from tests.test_filters import as_sequence, deviation, orthogonal
 
 from rfkalman.errors import ShapeError, ValueRangeError
 from rfkalman.filters import batch, kalman, smoother
 from rfkalman.statespace import Gaussian, LinearStep, Observation
-from tests import reference
-from tests.reference import Record, random_record
-from tests.test_filters import as_sequence, deviation, orthogonal
 
 # Two exact routes in double precision; see random_record for the conditioning of the records.
 EXACT = 1e-10
@@ -45,15 +45,13 @@ def worst_smoother_deviation(record: Record) -> float:
 def test_smoother_is_joint_conditioning(r, n_times, most, rank, noise, diagonal, seed):
     """Future readings enter as likelihood rows about z_n; singular P0 and vanishing Q need no special case."""
     rng = np.random.default_rng(seed)
-    record = random_record(
-        rng, r, n_times, noise=noise, diagonal=diagonal, n_obs=(0, most), prior_rank=min(rank, r)
-    )
+    record = random_record(rng, r, n_times, noise=noise, diagonal=diagonal, n_obs=(0, most), prior_rank=min(rank, r))
     assert worst_smoother_deviation(record) < EXACT
 
 
 @pytest.mark.study
 def test_smoother_is_joint_conditioning_study(study_table):
-    """The same law at larger r and longer records, with spread and noise close so that the dense reference keeps 1e-11."""
+    """The same law at larger r and longer records; spread and noise are close, so the reference keeps 1e-11."""
     for r, n_times, n_obs in [(5, 30, 6), (12, 20, 20), (25, 12, 60)]:
         for noise in ["absent", "low", "full"]:
             worst = 0.0
@@ -155,9 +153,7 @@ def test_fixed_lag_conditions_on_exactly_lag_later_batches(lag, noise):
 def test_lag_zero_is_the_filter():
     """No later batch: the filter's own beliefs, bit for bit."""
     prior, sequence = as_sequence(random_record(np.random.default_rng(9), 4, 5))
-    for (_, belief), analysis in zip(
-        smoother.fixed_lag(prior, sequence, 0), kalman.run(prior, sequence), strict=True
-    ):
+    for (_, belief), analysis in zip(smoother.fixed_lag(prior, sequence, 0), kalman.run(prior, sequence), strict=True):
         assert_array_equal(belief.mean, analysis.mean)
         assert_array_equal(belief.root, analysis.root)
 

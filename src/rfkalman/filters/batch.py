@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import log, pi
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from .._checks import FloatArray
@@ -31,6 +31,7 @@ from .kalman import _readings
 
 __all__ = ["BatchPosterior", "eliminate", "solve", "unit_noise_rows"]
 
+IntArray = NDArray[np.intp]
 _LOG_2PI = log(2.0 * pi)
 # Rows wait in a buffer until they are worth a factorisation; below this many, calls cost more than work.
 _BUFFER_ROWS = 512
@@ -90,7 +91,8 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
 
     Examples
     --------
-    >>> sequence = [(None, Observation([[1.0]], std=1.0), [3.0]), (LinearStep([1.0]), Observation([[1.0]], std=1.0), [3.0])]
+    >>> sensor = Observation([[1.0]], std=1.0)
+    >>> sequence = [(None, sensor, [3.0]), (LinearStep([1.0]), sensor, [3.0])]
     >>> posterior = solve(Gaussian([0.0], root=[[1.0]]), sequence)
     >>> [round(float(belief.mean[0]), 12) for belief in posterior.beliefs]
     [2.0, 2.0]
@@ -134,7 +136,7 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
     return BatchPosterior(beliefs, -0.5 * (cost + log_det + n_used * _LOG_2PI), cost, n_used)
 
 
-def eliminate(rows: FloatArray, carried: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def eliminate(rows: FloatArray, carried: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
     """Orthogonal elimination of the columns of ``rows`` (n, k), taking ``carried`` (n, c) along.
 
     Returns the triangular factor T (min(n, k), k), the column order with
@@ -196,12 +198,12 @@ def _stack(blocks: list[tuple[FloatArray, FloatArray]], columns: int) -> tuple[F
     return J, np.concatenate([d for _, d in blocks])
 
 
-def _belief(centre: FloatArray, Z: FloatArray, xi: FloatArray, T: FloatArray, order: FloatArray) -> Gaussian:
+def _belief(centre: FloatArray, Z: FloatArray, xi: FloatArray, T: FloatArray, order: IntArray) -> Gaussian:
     """z_n = centre + Z xi with xi ~ N(xi, (T^T T)^-1) in pivoted order."""
     mean = centre + Z @ xi[: Z.shape[1]]
     if T.shape[0] == 0:
         return Gaussian(mean, Z)
-    padded = np.zeros((Z.shape[0], xi.size))
+    padded = np.zeros((mean.size, xi.size))
     padded[:, : Z.shape[1]] = Z
-    root = solve_triangular(T, padded[:, order].T, trans="T", check_finite=False).T
-    return Gaussian(mean, compress_root(root) if root.shape[1] > root.shape[0] else root)
+    root: FloatArray = np.asarray(solve_triangular(T, padded[:, order].T, trans="T", check_finite=False)).T
+    return Gaussian(mean, compress_root(root) if xi.size > mean.size else root)

@@ -51,7 +51,8 @@ def fixed_interval(analyses: Sequence[Gaussian], sequence: Iterable[_Item]) -> l
     --------
     A constant seen twice: the first belief learns of the second reading.
 
-    >>> sequence = [(None, Observation([[1.0]], std=1.0), [3.0]), (LinearStep([1.0]), Observation([[1.0]], std=1.0), [3.0])]
+    >>> sensor = Observation([[1.0]], std=1.0)
+    >>> sequence = [(None, sensor, [3.0]), (LinearStep([1.0]), sensor, [3.0])]
     >>> analyses = list(kalman.run(Gaussian([0.0], root=[[1.0]]), sequence))
     >>> [round(float(belief.mean[0]), 12) for belief in analyses]
     [1.5, 2.0]
@@ -93,7 +94,8 @@ def fixed_lag(
 
     Examples
     --------
-    >>> sequence = [(None, Observation([[1.0]], std=1.0), [3.0]), (LinearStep([1.0]), Observation([[1.0]], std=1.0), [3.0])]
+    >>> sensor = Observation([[1.0]], std=1.0)
+    >>> sequence = [(None, sensor, [3.0]), (LinearStep([1.0]), sensor, [3.0])]
     >>> [(n, round(float(belief.mean[0]), 12)) for n, belief in fixed_lag(Gaussian([0.0], root=[[1.0]]), sequence, 1)]
     [(0, 2.0), (1, 2.0)]
     """

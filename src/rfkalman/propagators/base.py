@@ -344,3 +344,33 @@ def _tidy(gap: float, binade: int) -> float:
     fraction = Fraction(gap).limit_denominator(denominator)
     short = fraction.numerator / fraction.denominator
     return short if short > 0.0 and abs(short - gap) <= rounding else gap
+
+
+@lru_cache(maxsize=16)
+def gauss_nodes(q: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights on [0, 1]."""
+    if q == 0:
+        return frozen(np.empty(0)), frozen(np.empty(0))
+    x, w = np.polynomial.legendre.leggauss(q)
+    return frozen(0.5 * (x + 1.0)), frozen(0.5 * w)
+
+
+def active_columns(L: FloatArray | None) -> FloatArray | None:
+    """The columns of a noise root that do something; None if none does."""
+    if L is None:
+        return None
+    keep = L.any(axis=0)
+    return L[:, keep] if keep.any() else None
+
+
+def uncorrelated(L: FloatArray) -> FloatArray | None:
+    """The diagonal of L L^T if that is all there is to it, otherwise None."""
+    if (np.count_nonzero(L, axis=0) > 1).any():
+        return None
+    return np.asarray(np.einsum("ij,ij->i", L, L))
+
+
+def diagonal_root(variance: FloatArray) -> FloatArray:
+    """A root of diag(variance), with columns only where the variance is not zero."""
+    root = np.diag(np.sqrt(variance))
+    return np.asfortranarray(root[:, variance > 0.0])

@@ -21,8 +21,7 @@ from .._checks import FloatArray, frozen
 from .._linalg import compress_root
 from ..errors import SpaceWarning, ValueRangeError
 from ..statespace import Generator
-from .base import Kernel, Propagator, check_max_step
-from .exponential import _active, _gauss, diagonal_root, uncorrelated
+from .base import Kernel, Propagator, active_columns, check_max_step, diagonal_root, gauss_nodes, uncorrelated
 
 __all__ = ["ARS222", "ARS443", "SDIRK2", "SDIRK3", "CrankNicolson", "ImplicitEuler", "Tableau"]
 
@@ -115,7 +114,7 @@ class _RungeKutta(Propagator):
         one = np.ones(generator.dim) if stiff.ndim == 1 else np.eye(generator.dim)
         F, *G = _advance(tableau, stiff, rest, dt, one, forced)
         nodes = tableau.nodes[: tableau.n_forced] if forced else np.empty(0)
-        noise_root = _carried_noise(tableau, stiff, rest, dt, _active(generator.noise_root))
+        noise_root = _carried_noise(tableau, stiff, rest, dt, active_columns(generator.noise_root))
         return Kernel(dt, F, nodes, np.stack(G) if forced else None, noise_root)
 
 
@@ -349,7 +348,7 @@ def _carried_noise(
     """Root of Q: the increment enters at Gauss nodes and is carried to the end by the scheme itself."""
     if L is None:
         return None
-    c, w = _gauss(_NOISE_NODES)
+    c, w = gauss_nodes(_NOISE_NODES)
     remaining = dt * (1.0 - c)
     if stiff.ndim == 2:
         carried = [_advance(tableau, stiff, rest, float(h), L, False)[0] for h in remaining]
