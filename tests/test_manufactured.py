@@ -8,6 +8,7 @@ is resolved to about 1e-8, so that what remains is the order of the scheme.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def solve(space, u, propagator, n_steps, horizon=0.5):
     model = rk.Model(space, Gaussian(space.project(lambda x: u(x, 0.0)), np.zeros((space.rank, 1))), propagator)
     belief = model.initial
     times = np.linspace(0.0, horizon, n_steps + 1)
-    for t0, t1 in zip(times[:-1], times[1:], strict=True):
+    for t0, t1 in itertools.pairwise(times):
         belief = kalman.forecast(belief, model.step(t0, t1))
     return model.field(belief, horizon).error(lambda x: u(x, horizon))
 

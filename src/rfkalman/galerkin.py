@@ -28,6 +28,8 @@ __all__ = ["Assembly", "Spectrum", "Term", "assemble", "gram_spectrum", "mass_ma
 _AXES = "xyz"
 #: Below this floor the Gram route returns rounding noise as features.
 GRAM_FLOOR = 1e-10
+#: Allocator and LAPACK workspace outside our arrays, in bytes (measured: 2 to 4 MB).
+_SLACK = 6e6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +91,7 @@ def block_rows(features: FeatureMap, rank: int, memory: float) -> int:
     """
     M, d = features.n_features, features.dimension
     per_row = 8.0 * ((4 + 2 * d) * M + (3 + 2 * d) * rank)
-    fixed = 8.0 * (6 * M * M + (d * d + 6) * rank * rank)
+    fixed = 8.0 * (6 * M * M + (d * d + 6) * rank * rank) + _SLACK
     smallest = min(2 * M, 512)
     if fixed + smallest * per_row > memory:
         need = (fixed + smallest * per_row) / 1e6

@@ -1,0 +1,158 @@
+"""The tree tells the data flow: who may import whom, what is public, what is never used."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import rfkalman
+
+ROOT = Path(rfkalman.__file__).parent
+THIRD_PARTY = {"numpy", "scipy"}
+EXTRAS = {"field": {"xarray"}, "report": {"matplotlib"}}
+
+# Smaller numbers come first; within a row, from left to right.
+ROWS = [
+    ["errors", "_checks", "_linalg"],
+    ["statespace", "processes", "domains", "pde"],
+    ["features"],
+    ["galerkin"],
+    ["health", "space"],
+    ["observation", "field", "prior", "blocks", "propagators"],
+    ["model", "certificates"],
+    ["diagnostics", "assimilator", "extensions", "baselines"],
+    ["learning", "placement"],
+    ["io", "problem"],
+    ["report", "experiments"],
+    ["service", "cli"],
+]
+RANK = {name: (row, column) for row, names in enumerate(ROWS) for column, name in enumerate(names)}
+FILTERS_MAY_IMPORT = {"errors", "_checks", "_linalg", "statespace", "filters"}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def unit(path: Path) -> str:
+    """The name of the tree's entry a file belongs to: a module, or the folder it lies in."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0]
+
+
+def imports(source: str, path: Path) -> tuple[set[str], set[str]]:
+    """Entries of this package, and packages from elsewhere, that a file imports anywhere in it."""
+    inside, outside = set(), set()
+    package = ("rfkalman", *path.relative_to(ROOT).with_suffix("").parts[:-1])
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+            names = [part for part in base[1:] if part]
+            inside.update(names[:1] if names else [alias.name for alias in node.names])
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            named = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            for name in named:
+                if name.split(".")[0] == "rfkalman":
+                    inside.add((name.split(".") + [""])[1])
+                else:
+                    outside.add(name.split(".")[0])
+    return inside, outside
+
+
+def wrong_arrows(importer: str, imported: set[str]) -> set[str]:
+    if importer == "filters":
+        return imported - FILTERS_MAY_IMPORT
+    wrong = set()
+    for name in imported - {importer}:
+        if name == "filters":
+            # Filters sit beside features: everything from a model on may use them.
+            if RANK[importer] < RANK["model"]:
+                wrong.add(name)
+        elif RANK.get(name, (99, 0)) > RANK[importer]:
+            wrong.add(name)
+    return wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_to_smaller_numbers(path):
+    """STYLE section 2."""
+    inside, _ = imports(path.read_text(), path)
+    assert unit(path) in RANK or unit(path) == "filters", f"{path.name} has no place in the tree"
+    assert not wrong_arrows(unit(path), inside)
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("statespace", "from .space import whiten"),
+        ("filters/kalman", "from ..pde import LinearPDE"),
+        ("features/sine", "from ..galerkin import assemble"),
+        ("field", "from .assimilator import Assimilator"),
+        ("prior", "from .propagators import Exponential"),
+        ("space", "from .filters import kalman"),
+    ],
+)
+def test_a_wrong_arrow_is_seen(importer, line):
+    """Control: the walk finds each of these."""
+    path = ROOT / f"{importer}.py"
+    inside, _ = imports(line, path)
+    assert wrong_arrows(unit(path), inside)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_numpy_scipy_and_declared_extras_are_imported(path):
+    _, outside = imports(path.read_text(), path)
+    foreign = outside - set(sys.stdlib_module_names) - THIRD_PARTY - EXTRAS.get(unit(path), set())
+    assert not foreign
+
+
+def test_importing_the_library_loads_no_extra():
+    """`import rfkalman` needs NumPy and SciPy alone; run in the bare environment too (tests/bare_import.py)."""
+    for path in modules():
+        tree = ast.parse(path.read_text())
+        top = {n for node in tree.body if isinstance(node, ast.Import) for n in (a.name for a in node.names)}
+        top |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level}
+        assert not {name.split(".")[0] for name in top if name} & {"matplotlib", "xarray"}, path
+
+
+def test_no_pickle_and_no_eval():
+    """Nothing a user hands over is executed or unpickled."""
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec", "compile", "__import__"}, path
+        _, outside = imports(path.read_text(), path)
+        assert not outside & {"pickle", "marshal", "shelve", "dill"}, path
+
+
+def test_public_names_are_pinned():
+    """A new public name is a decision: it changes this list, the docs and the changelog together."""
+    assert rfkalman.__all__ == [
+        "ARS222", "ARS443", "SDIRK2", "SDIRK3", "AdvectionDiffusion", "Assimilator", "Box", "CrankNicolson",
+        "Dirichlet", "DirichletSine", "ELUNetwork", "Exponential", "Field", "FloorGrid", "Gaussian", "GaussianRFF",
+        "Generator", "Heat", "ImplicitEuler", "LinearPDE", "LinearStep", "Model", "Observation", "RFKalmanError",
+        "RFKalmanWarning", "TanhNetwork", "WhitenedSpace", "averages", "bubble", "combine", "gradients", "isotropic",
+        "load", "points", "save", "stack", "whiten",
+    ]  # fmt: skip
+    for name in rfkalman.__all__:
+        assert getattr(rfkalman, name).__doc__, f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_module_says_what_it_is_and_lists_what_exists(path):
+    module = importlib.import_module("rfkalman." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
+    assert module.__doc__
+    for name in getattr(module, "__all__", []):
+        assert hasattr(module, name)
+
+
+def test_every_public_callable_is_documented():
+    """First line and, where there are arguments to explain, a Parameters section or a one-line purpose."""
+    for name in rfkalman.__all__:
+        thing = getattr(rfkalman, name)
+        first = thing.__doc__.strip().splitlines()[0]
+        assert len(first) > 15 and not first.startswith(name + "("), name
