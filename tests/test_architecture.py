@@ -57,7 +57,7 @@ def imports(source: str, path: Path) -> tuple[set[str], set[str]]:
             named = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             for name in named:
                 if name.split(".")[0] == "rfkalman":
-                    inside.add((name.split(".") + [""])[1])
+                    inside.add([*name.split("."), ""][1])
                 else:
                     outside.add(name.split(".")[0])
     return inside, outside

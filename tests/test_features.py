@@ -657,7 +657,8 @@ def orthonormality_defect(features: FeatureMap, box: Box, order: tuple[int, ...]
 @pytest.mark.parametrize(
     ("recipe", "floor", "defect"),
     [
-        # Targets: waves are measured at 2e-9 and better; tanh aims at 1e-4 after amplification; kinks at 1e-3, or one percent where the gradient jumps.
+        # Targets: waves are measured at 2e-9 and better; tanh aims at 1e-4 after amplification; kinks at 1e-3, or
+        # one percent where the gradient jumps.
         (GaussianRFF(120, 1 / 12), 1e-12, 1e-6),
         (bubble(GaussianRFF(120, 1 / 12)), 1e-12, 1e-6),
         (TanhNetwork(120, 1 / 4), 1e-12, 1e-3),

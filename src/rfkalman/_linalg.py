@@ -22,6 +22,8 @@ def triangularise(rows: FloatArray, *, sort: bool = True) -> FloatArray:
     first; with rows of very different size the unsorted order loses digits
     (measured: up to 3e-4 in a covariance at P0 / sigma^2 = 1e12).
     """
+    if rows.size == 0:
+        return np.zeros((min(rows.shape), rows.shape[1]))
     if sort and rows.shape[0] > 1:
         norms = np.einsum("ij,ij->i", rows, rows)
         rows = rows[np.argsort(-norms, kind="stable")]
@@ -45,13 +47,7 @@ def psd_root(cov: FloatArray, name: str = "cov") -> FloatArray:
     """
     n = cov.shape[0]
     scale = np.sqrt(np.clip(np.diagonal(cov), 0.0, None))
-    asymmetry = float(np.abs(cov - cov.T).max(initial=0.0))
-    size = float(np.abs(cov).max(initial=0.0))
-    if asymmetry > 100 * n * EPS * size:
-        raise DefinitenessError(
-            f"{name} is not symmetric: entries differ from their mirror image by up to {asymmetry:.2g} "
-            f"(largest entry {size:.2g}). Pass (C + C.T) / 2 if the asymmetry is rounding."
-        )
+    size = _require_symmetric(cov, name)
     safe = np.where(scale > 0.0, scale, 1.0)
     scaled = np.asfortranarray(symmetrise(cov) / safe / safe[:, None])
     tolerance = n * EPS
@@ -73,6 +69,7 @@ def psd_root(cov: FloatArray, name: str = "cov") -> FloatArray:
 
 def cholesky(matrix: FloatArray, name: str = "cov") -> FloatArray:
     """Lower Cholesky factor of a positive definite matrix, or an error that says what arrived."""
+    _require_symmetric(matrix, name)
     factor, info = lapack.dpotrf(symmetrise(matrix), lower=1, clean=1)
     if info != 0:
         eigenvalues = np.linalg.eigvalsh(symmetrise(matrix))
@@ -82,6 +79,18 @@ def cholesky(matrix: FloatArray, name: str = "cov") -> FloatArray:
             "combine the readings, or state the noise they really have."
         )
     return np.asarray(factor, dtype=np.float64)
+
+
+def _require_symmetric(matrix: FloatArray, name: str) -> float:
+    """Refuse asymmetry beyond rounding (a factor passed for a covariance, a table with a slip); give the size."""
+    asymmetry = float(np.abs(matrix - matrix.T).max(initial=0.0))
+    size = float(np.abs(matrix).max(initial=0.0))
+    if asymmetry > 1e-10 * size:
+        raise DefinitenessError(
+            f"{name} must be symmetric; entries differ from their mirror image by up to {asymmetry:.2g} (largest "
+            f"entry {size:.2g}). For a Cholesky factor L pass L @ L.T."
+        )
+    return size
 
 
 def symmetrise(matrix: FloatArray) -> FloatArray:

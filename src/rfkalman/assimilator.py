@@ -6,6 +6,7 @@ It sees only a model. The belief moves forward in time; looking (``posterior``,
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 
@@ -172,16 +173,12 @@ class Assimilator:
         """
         when = self.time if time is None else as_number("time", time)
         place = self._place(when)
-        values = _checked_readings(functional, readings)
         obs = self.model.observe(functional, when, noise_std=noise_std, noise_cov=noise_cov)
+        values = _checked_readings(functional, readings)
         suspicious = not self._warned and _is_suspicious(values, noise_std, noise_cov)
         post, moments = self._inserted(place, when, obs, values)
-        # Nothing has changed up to here, and nothing below can fail.
-        self._moments[place:] = moments
-        self._used += post.n_used
-        self._missing += values.size - post.n_used
         if suspicious:
-            self._warned = True
+            # Before anything changes: whoever turns warnings into errors has not assimilated the batch.
             warnings.warn(
                 f"noise is {_smallest_noise(noise_std, noise_cov):.2g} beside readings of size "
                 f"{float(np.nanmax(np.abs(values))):.2g}: noise_std is a standard deviation in the units of the field; "
@@ -189,6 +186,12 @@ class Assimilator:
                 NoiseWarning,
                 stacklevel=2,
             )
+        # Nothing has changed up to here, and nothing below can fail.
+        self._warned = self._warned or suspicious
+        self._moments[place:] = moments
+        self._used += post.n_used
+        self._missing += values.size - post.n_used
+        self._forget()
         return post
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -218,11 +221,16 @@ class Assimilator:
             raise TimeError(
                 f"time = {when} lies ahead of the present, {self.time}; call advance({when}) before observing there."
             )
-        oldest = max(self._moments[0].time, self.time - self.lag)
-        if when < oldest:
+        if when < self.model.start:
+            raise TimeError(
+                f"time = {when} lies before the start, {self.model.start}, where the prior holds; start the model "
+                "earlier, or set the reading aside."
+            )
+        if when < max(self._moments[0].time, self._horizon):
             raise TimeError(
                 f"time = {when} is {self.time - when:.6g} before the present, {self.time}, but lag is {self.lag:g}: "
-                f"beliefs are kept back to {oldest:.6g}. Give the Assimilator a larger lag, or set the reading aside."
+                f"beliefs are kept back to {self.time - self.lag:.6g}. Give the Assimilator a larger lag, or set the "
+                "reading aside."
             )
         return max(i for i, moment in enumerate(self._moments) if moment.time <= when)
 
@@ -254,15 +262,26 @@ class Assimilator:
             moments.append(_Moment(old.time, arrived, old.batches, belief, evidence))
         return post, moments
 
+    @property
+    def _horizon(self) -> float:
+        """The oldest time a reading may have."""
+        if self.lag == 0.0:
+            return self.time
+        # A reading of exactly that age must not miss it by the rounding of the subtraction (0.8 - 0.1 > 0.7).
+        return self.time - self.lag - 2.0 * math.ulp(max(abs(self.time), self.lag))
+
     def _forget(self) -> None:
         """Drop what no late reading can reach; one moment at or before the horizon stays as the base."""
-        horizon = self.time - self.lag
+        horizon = self._horizon
         while len(self._moments) > 1 and self._moments[1].time <= horizon:
             self._forgotten_evidence += self._moments.pop(0).log_evidence
 
 
 def _checked_readings(functional: Functional, readings: ArrayLike) -> FloatArray:
-    values = np.array(readings, dtype=np.float64)
+    try:
+        values = np.array(readings, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"readings must be numbers, one per sensor; got {readings!r:.80}.") from error
     if values.shape != (functional.n,):
         raise ShapeError(
             f"readings has shape {values.shape} but there are {functional.n} sensors; give one reading per sensor, "

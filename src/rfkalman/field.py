@@ -37,6 +37,7 @@ class Field:
     time: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "time", as_number("time", self.time))
         if self.belief.dim != self.space.rank:
             raise ShapeError(
                 f"belief has {self.belief.dim} coefficients but the space has rank {self.space.rank}; "

@@ -92,7 +92,7 @@ def block_rows(features: FeatureMap, rank: int, memory: float) -> int:
     M, d = features.n_features, features.dimension
     per_row = 8.0 * ((4 + 2 * d) * M + (3 + 2 * d) * rank)
     fixed = 8.0 * (6 * M * M + (d * d + 6) * rank * rank) + _SLACK
-    smallest = min(2 * M, 512)
+    smallest = min(2 * M, 256)
     if fixed + smallest * per_row > memory:
         need = (fixed + smallest * per_row) / 1e6
         raise ValueRangeError(

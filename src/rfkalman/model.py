@@ -11,14 +11,14 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ._checks import as_number
+from ._checks import FloatArray, as_finite, as_number
 from .errors import ShapeError, ValueRangeError
 from .field import Field
 from .observation import Functional
 from .prior import Prior
 from .propagators import CachedSteps, Exponential, Propagator
 from .space import WhitenedSpace
-from .statespace import Gaussian, Generator, LinearStep, Observation
+from .statespace import Gaussian, Generator, LinearStep, Observation, _noise_std
 
 __all__ = ["Model"]
 
@@ -92,10 +92,12 @@ class Model:
             raise ValueRangeError(
                 f"Exactly one of noise_std (a number or one per reading) and noise_cov (N, N) is needed; got {given}."
             )
-        noise = np.asarray(noise_std if noise_cov is None else noise_cov, dtype=np.float64)
+        noise = np.asarray(_noise(functional.n, noise_std, noise_cov))
         key = (functional.key, noise_cov is None, noise.shape, noise.tobytes())
         found = self._seen.get(key)
-        if found is None:
+        if found is not None:
+            self._seen.move_to_end(key)
+        else:
             H = functional.matrix(self.space)
             if noise_cov is not None:
                 found = Observation.from_cov(H, noise)
@@ -109,6 +111,14 @@ class Model:
     def field(self, belief: Gaussian, t: float) -> Field:
         """The field that a belief about the coefficients describes at time ``t``."""
         return Field(self.space, belief, t)
+
+
+def _noise(n: int, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> FloatArray | float:
+    """The noise under the names its user knows, checked before anything is evaluated."""
+    if noise_cov is None:
+        assert noise_std is not None
+        return _noise_std("noise_std", noise_std, n)
+    return as_finite("noise_cov", noise_cov, (n, n), "Independent readings take noise_std, a standard deviation each.")
 
 
 def _belief(name: str, given: Prior | Gaussian, space: WhitenedSpace) -> Gaussian:

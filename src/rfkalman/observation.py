@@ -30,6 +30,8 @@ class Functional(ABC):
 
     n: int
     ids: tuple[str, ...] | None = None
+    #: NumPy steps aside, so that np.float64(2) * functional is a functional and an array of factors is an error.
+    __array_ufunc__ = None
 
     @abstractmethod
     def matrix(self, space: WhitenedSpace) -> FloatArray:
@@ -126,6 +128,7 @@ def combine(weights: ArrayLike, functional: Functional) -> Functional:
     >>> difference.n
     1
     """
+    _require_functionals("combine", functional)
     W = as_finite("weights", weights, (None, functional.n), "One column per reading of the functional.")
     return _Combination(W, functional)
 
@@ -134,6 +137,7 @@ def stack(*functionals: Functional) -> Functional:
     """One batch of readings of different kinds, in the order given."""
     if not functionals:
         raise ShapeError("stack needs at least one functional.")
+    _require_functionals("stack", *functionals)
     return _Stack(functionals)
 
 
@@ -286,6 +290,12 @@ def _positions(name: str, x: ArrayLike) -> FloatArray:
             "A single sensor is written [[...]], sensors on a line x[:, None]."
         )
     return as_finite(name, array, (None, None))
+
+
+def _require_functionals(verb: str, *functionals: object) -> None:
+    for given in functionals:
+        if not isinstance(given, Functional):
+            raise ShapeError(f"{verb} takes functionals such as rk.points(sensors); got {type(given).__name__}.")
 
 
 def _names(ids: Sequence[str] | None, n: int) -> tuple[str, ...] | None:

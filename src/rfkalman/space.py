@@ -284,8 +284,19 @@ def whiten(
     spectrum : callable
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
     """
+    if not isinstance(pde, LinearPDE):
+        raise ValueRangeError(f"pde must be an equation such as Heat(domain); got {type(pde).__name__}.")
+    if not isinstance(features, (Recipe, FeatureMap)):
+        raise ValueRangeError(
+            f"features must be a recipe such as bubble(GaussianRFF(200, 0.2)); got {type(features).__name__}."
+        )
     domain = pde.domain
     bound = features if isinstance(features, FeatureMap) else features.bind(domain)
+    if not (np.array_equal(bound.lower, domain.lower) and np.array_equal(bound.side, domain.side)):
+        raise ValueRangeError(
+            f"features are bound to a box at {bound.lower.tolist()} with sides {bound.side.tolist()}, but the "
+            f"PDE's is at {domain.lower.tolist()} with sides {domain.side.tolist()}; pass the recipe, or bind it there."
+        )
     _require_conforming(pde, bound, nonconforming)
     grid = mass_floor if isinstance(mass_floor, FloorGrid) else None
     if grid is not None:
@@ -496,7 +507,11 @@ def _diagonalised(
         return frozen(np.ascontiguousarray(T)), terms, load
     K = sum((term.value * term.matrix for term in terms), np.zeros((T.shape[1], T.shape[1])))
     _, U = np.linalg.eigh(symmetrise(K))
-    turned = tuple(replace(term, matrix=frozen(symmetrise(U.T @ term.matrix @ U))) for term in terms)
+    # A velocity set to zero keeps its (skew) matrix: the next value needs it.
+    turned = tuple(
+        replace(term, matrix=frozen(product if term.is_advection else symmetrise(product)))
+        for term, product in ((term, U.T @ term.matrix @ U) for term in terms)
+    )
     return frozen(T @ U), turned, frozen(U.T @ load)
 
 
@@ -511,6 +526,10 @@ def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, flo
     for name in ("diffusion", "velocity", "reaction"):
         current = getattr(pde, name)
         if name in new:
+            if callable(current) and old[name] == 0.0 != new[name]:
+                raise ValueRangeError(
+                    f"{name} is a function that this space has already multiplied by 0; ask the space it came from."
+                )
             if callable(current):
                 changes[name] = current if new[name] == old[name] else scaled(current, new[name] / old[name])
             else:

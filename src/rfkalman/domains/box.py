@@ -126,9 +126,9 @@ class Box(Domain):
 
 def per_axis(name: str, value: int | tuple[int, ...], dimension: int, minimum: int = 1) -> tuple[int, ...]:
     """One count per axis, from one number or one per axis."""
-    if isinstance(value, (int, np.integer)):
+    if np.ndim(value) == 0:
         return (as_count(name, value, minimum),) * dimension
-    counts = tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(value))
+    counts = tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(np.asarray(value).tolist()))
     if len(counts) != dimension:
         raise ShapeError(f"{name} has {len(counts)} entries but the domain has {dimension} axes.")
     return counts

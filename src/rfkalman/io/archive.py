@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._checks import FloatArray, frozen
+from .._checks import FloatArray, as_finite
 from ..domains import Box
 from ..errors import ArchiveError
 from ..features.base import prefixed, restore, unprefixed
@@ -58,14 +59,16 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field) 
         )
     arrays["header"] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), dtype=np.uint8)
     target = Path(path)
-    handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
-        os.replace(scratch, target)
-    except BaseException:
-        os.unlink(scratch)
-        raise
+    # A name of our own, opened by open(): the file gets the permissions its user's other files have.
+    scratch = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+    with open(scratch, "xb") as stream:
+        try:
+            np.savez(stream, **arrays)
+            stream.close()
+            os.replace(scratch, target)
+        except BaseException:
+            os.unlink(scratch)
+            raise
     return target
 
 
@@ -87,7 +90,9 @@ def load(path: str | os.PathLike[str], pde: LinearPDE | None = None) -> Whitened
         if kind in ("space", "field"):
             space = _unpack_space(header["space"], arrays, pde)
             return space if kind == "space" else Field(space, _unpack_belief(arrays), float(header["time"]))
-    except (KeyError, TypeError, IndexError) as error:
+    except ArchiveError:
+        raise
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ArchiveError(f"{path} is incomplete or was edited: {type(error).__name__} {error}.") from error
     raise ArchiveError(f"{path} holds {kind!r}, which this version of rfkalman does not know.")
 
@@ -103,7 +108,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         header = json.loads(bytes(arrays.pop("header")).decode())
     except (OSError, ArchiveError):
         raise
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, RuntimeError) as error:
         raise ArchiveError(f"{path} is not a file that rfkalman wrote ({type(error).__name__}: {error}).") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ArchiveError(f"{path} is an npz file, but not one that rfkalman wrote.")
@@ -154,16 +159,20 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
             )
         pde = _rebuilt_pde(header["pde"])
     _require_same(pde, header["pde"], probe)
+    features = restore(header["features"], unprefixed("features.", arrays))
+    transform = as_finite("transform", arrays["transform"], (features.n_features, None))
+    r = transform.shape[1]
     terms = tuple(
-        Term(name, float(value), frozen(arrays[f"term.{name}"])) for name, value in header["coefficients"].items()
+        Term(name, float(value), as_finite(f"term.{name}", arrays[f"term.{name}"], (r, r)))
+        for name, value in header["coefficients"].items()
     )
     return WhitenedSpace(
         pde=pde,
-        features=restore(header["features"], unprefixed("features.", arrays)),
-        transform=frozen(arrays["transform"]),
-        singular_values=frozen(arrays["singular_values"]),
+        features=features,
+        transform=transform,
+        singular_values=as_finite("singular_values", arrays["singular_values"], (None,)),
         terms=terms,
-        unit_load=frozen(arrays["unit_load"]),
+        unit_load=as_finite("unit_load", arrays["unit_load"], (r,)),
         mass_floor=float(header["mass_floor"]),
         floor_candidates=tuple(header["floor_candidates"]),
         order=tuple(header["order"]),

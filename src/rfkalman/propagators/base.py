@@ -336,6 +336,8 @@ def _tidy(gap: float, binade: int) -> float:
     without this they would need a kernel each and hide that the step repeats.
     """
     rounding = math.ldexp(1.0, binade - 52)
+    if rounding < 1e-300:
+        return gap
     # Fractions with denominators up to d lie at least 1/d^2 apart: the bound leaves at most one candidate,
     # and makes it unlikely (about one in a hundred) that an unrelated gap meets one. If it does, it moves by rounding.
     denominator = int(min(1e6, math.sqrt(1e-2 / rounding)))

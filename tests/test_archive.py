@@ -1,0 +1,414 @@
+"""Saved files: what comes back is the same to the bit, and what is damaged or foreign is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import rfkalman as rk
+import rfkalman.io.archive as archive
+from rfkalman.errors import ArchiveError
+
+BOX = rk.Box([0.0, 5.0], [2.0, 6.0])
+X = BOX.sample(40, np.random.default_rng(0))
+
+
+def rough(x: np.ndarray) -> np.ndarray:
+    """A diffusivity that varies in space."""
+    return 0.1 + 0.05 * np.sin(x[:, 0]) * x[:, 1]
+
+
+def swing(x: np.ndarray, t: float) -> np.ndarray:
+    return np.cos(3.0 * t) * x[:, 0]
+
+
+def turning(x: np.ndarray) -> np.ndarray:
+    return np.stack([x[:, 1] - 5.5, 1.0 - x[:, 0]], axis=1)
+
+
+WAVES = rk.GaussianRFF(40, 0.6)
+FAMILIES = {
+    "fourier": (rk.bubble(WAVES), 1e-8),
+    "sobol": (rk.bubble(rk.GaussianRFF(40, (0.5, 0.4), seed=2, sobol=True)), 1e-8),
+    "tanh": (rk.bubble(rk.TanhNetwork(30, 0.5, offset_std=0.3)), 1e-6),
+    "elu": (rk.bubble(rk.ELUNetwork(20, 0.5, alpha=0.7, scale=2.0)), 1e-3),
+    "sine": (rk.DirichletSine(12), 1e-8),
+    "window of a sum": (rk.bubble(WAVES + rk.TanhNetwork(20, 0.7)), 1e-6),
+    "sum of a window and sines": (rk.bubble(WAVES) + rk.DirichletSine(6), 1e-6),
+}
+
+
+@pytest.fixture(scope="module")
+def space() -> rk.WhitenedSpace:
+    return rk.whiten(rk.AdvectionDiffusion(BOX, 0.1, [0.3, -0.2], source=0.5), FAMILIES["fourier"][0], 1e-8)
+
+
+@pytest.fixture(scope="module")
+def functions() -> rk.LinearPDE:
+    """Every coefficient that may be a function is one."""
+    return rk.LinearPDE(BOX, diffusion=rough, velocity=turning, reaction=lambda x: 0.1 * x[:, 0], source=swing)
+
+
+@pytest.fixture(scope="module")
+def saved(space, tmp_path_factory) -> Path:
+    return rk.save(tmp_path_factory.mktemp("saved") / "field.npz", posterior(space))
+
+
+def posterior(space: rk.WhitenedSpace, belief: rk.Gaussian | None = None, start: float = 0.0) -> rk.Field:
+    """Two more batches on top of a belief."""
+    asm = rk.Assimilator(space, belief or rk.isotropic(1.0), start=start, process_noise=rk.isotropic(0.1))
+    rng = np.random.default_rng([1, int(1e6 * start)])
+    for gap in (0.1, 0.03):
+        asm.advance(asm.time + gap)
+        asm.observe(rk.points(BOX.sample(5, rng)), rng.standard_normal(5), noise_std=0.2)
+    return asm.posterior()
+
+
+def assert_same_field(a: rk.Field, b: rk.Field) -> None:
+    assert a.time == b.time
+    for of in ("mean", "std", "gradient", "cov"):
+        assert_array_equal(getattr(a, of)(X), getattr(b, of)(X))
+
+
+def rewritten(path: Path, target: Path, edit=None, drop: str = "", **arrays) -> Path:
+    """The same file with another header, an array less, or other arrays."""
+    with np.load(path) as bundle:
+        content = {name: bundle[name] for name in bundle.files if name != drop}
+    if edit is not None:
+        old = json.loads(bytes(content["header"]))
+        content["header"] = np.frombuffer(json.dumps(edit(old)).encode(), dtype=np.uint8)
+    with open(target, "wb") as stream:
+        np.savez(stream, **{**content, **arrays})
+    return target
+
+
+# --- round trips ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_space_comes_back_to_the_bit(family, tmp_path):
+    """The drawn arrays are saved, not the seed: values, gradients, operators, posteriors and the report agree."""
+    recipe, floor = FAMILIES[family]
+    space = rk.whiten(rk.Heat(BOX, 0.1, source=0.7), recipe, floor)
+    again = rk.load(rk.save(tmp_path / "space.npz", space))
+    assert_array_equal(again(X), space(X))
+    assert_array_equal(again.gradient(X), space.gradient(X))
+    assert_array_equal(again.stiffness, space.stiffness)
+    assert_array_equal(again.project(lambda x: x[:, 0]), space.project(lambda x: x[:, 0]))
+    assert again.coefficients == space.coefficients
+    assert again.report().as_dict() == space.report().as_dict()
+    assert again.features.settings() == space.features.settings()
+    assert_same_field(posterior(again), posterior(space))
+
+
+@pytest.mark.parametrize("diffusion", [0.3, [[0.3, 0.1], [0.1, 0.2]]])
+@pytest.mark.parametrize("velocity", [None, [0.5, -1.0]])
+@pytest.mark.parametrize("reaction, source", [(0.0, None), (0.4, -2.0)])
+def test_every_constant_equation_is_rebuilt_from_the_file(diffusion, velocity, reaction, source, tmp_path):
+    pde = rk.LinearPDE(BOX, diffusion, velocity, reaction, source, boundary={"x*": rk.Dirichlet(), "*": rk.Dirichlet()})
+    space = rk.whiten(pde, FAMILIES["fourier"][0], 1e-6)
+    again = rk.load(rk.save(tmp_path / "space.npz", space))
+    assert again.pde.settings() == pde.settings()
+    assert_array_equal(again.stiffness, space.stiffness)
+    assert_same_field(posterior(again), posterior(space))
+
+
+def test_a_field_goes_on_filtering_after_reload(space, tmp_path):
+    """Restart from a file equals never stopped: the same bits in mean, std and two further batches."""
+    first = posterior(space)
+    again = rk.load(rk.save(tmp_path / "field.npz", first))
+    assert isinstance(again, rk.Field)
+    assert_same_field(again, first)
+    assert_same_field(
+        posterior(again.space, again.belief, again.time), posterior(first.space, first.belief, first.time)
+    )
+
+
+def test_a_belief_comes_back_to_the_bit(space, tmp_path):
+    belief = posterior(space).belief
+    again = rk.load(rk.save(tmp_path / "belief.npz", belief))
+    assert isinstance(again, rk.Gaussian)
+    assert_array_equal(again.mean, belief.mean)
+    assert_array_equal(again.root, belief.root)
+    assert not again.mean.flags.writeable and again.root.flags.f_contiguous
+
+
+def test_other_coefficients_survive_the_file(space, tmp_path):
+    """A space whose coefficients were changed after assembly is saved as what it is now."""
+    other = space.with_coefficients({"diffusion": 0.25, "velocity.x": 1.0})
+    again = rk.load(rk.save(tmp_path / "space.npz", other))
+    assert again.coefficients == other.coefficients
+    assert_array_equal(again.stiffness, other.stiffness)
+    assert_same_field(posterior(again), posterior(other))
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+def test_functions_must_be_passed_again_and_be_the_same(functions, tmp_path):
+    """A file cannot hold a function; it holds its values at fixed points, which another function does not have."""
+    space = rk.whiten(functions, FAMILIES["fourier"][0], 1e-6)
+    path = rk.save(tmp_path / "space.npz", space)
+    with pytest.raises(
+        ArchiveError, match=r"functions for diffusion, velocity, reaction, source.*load\(path, pde=...\)"
+    ):
+        rk.load(path)
+    same = rk.LinearPDE(BOX, diffusion=rough, velocity=turning, reaction=lambda x: 0.1 * x[:, 0], source=swing)
+    again = rk.load(path, pde=same)
+    assert again.pde is same
+    assert_same_field(posterior(again), posterior(space))
+
+    def changed(**other) -> rk.LinearPDE:
+        kept = {name: getattr(functions, name) for name in ("domain", "diffusion", "velocity", "reaction", "source")}
+        return rk.LinearPDE(**{**kept, **other})
+
+    wrong = {
+        "its function diffusion gives other values": changed(diffusion=lambda x: rough(x) * (1 + 1e-6)),
+        "its function velocity gives other values": changed(velocity=lambda x: -turning(x)),
+        "its function source gives other values": changed(source=lambda x, t: swing(x, t + 1e-3)),
+        "its function diffusion": changed(diffusion=lambda x: rough(x)[:, None, None] * np.eye(2)),
+        "its reaction is 0.1, the file has callable": changed(reaction=0.1),
+        "its domain is": changed(domain=rk.Box([0.0, 5.0], [2.0, 6.5])),
+    }
+    for message, pde in wrong.items():
+        with pytest.raises(ArchiveError, match=f"the PDE does not match the file: {message}"):
+            rk.load(path, pde=pde)
+
+
+@pytest.mark.parametrize(
+    "name, pde",
+    [
+        ("diffusion", rk.AdvectionDiffusion(BOX, 0.2, [0.3, -0.2], source=0.5)),
+        ("velocity", rk.AdvectionDiffusion(BOX, 0.1, [0.3, 0.2], source=0.5)),
+        ("velocity", rk.Heat(BOX, 0.1, source=0.5)),
+        ("source", rk.AdvectionDiffusion(BOX, 0.1, [0.3, -0.2])),
+        ("source", rk.AdvectionDiffusion(BOX, 0.1, [0.3, -0.2], source=swing)),
+        ("reaction", rk.LinearPDE(BOX, 0.1, [0.3, -0.2], reaction=1.0, source=0.5)),
+        ("domain", rk.AdvectionDiffusion(rk.Box([0.0, 5.0], [2.0, 6.5]), 0.1, [0.3, -0.2], source=0.5)),
+    ],
+)
+def test_another_equation_is_refused(saved, name, pde):
+    with pytest.raises(ArchiveError, match=f"the PDE does not match the file: its {name} is"):
+        rk.load(saved, pde=pde)
+
+
+def test_the_same_equation_may_be_passed_though_it_is_not_needed(saved, space):
+    pde = rk.AdvectionDiffusion(BOX, 0.1, [0.3, -0.2], source=0.5)
+    field = rk.load(saved, pde=pde)
+    assert field.space.pde is pde
+    assert_same_field(field, posterior(space))
+
+
+# --- damaged and foreign files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, 0.9999])
+def test_a_truncated_file_is_refused(saved, tmp_path, share):
+    data = saved.read_bytes()
+    cut = tmp_path / "cut.npz"
+    cut.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(ArchiveError, match=r"cut.npz is not a file that rfkalman wrote"):
+        rk.load(cut)
+
+
+def test_any_flipped_byte_is_noticed_or_harmless(saved, space, tmp_path):
+    """Every array is under a checksum; a flip in the zip's own bookkeeping is refused or changes no number."""
+    data = saved.read_bytes()
+    flipped = tmp_path / "flipped.npz"
+    refused = 0
+    for position in np.linspace(0, len(data) - 1, 60).astype(int):
+        flipped.write_bytes(data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :])
+        try:
+            assert_same_field(rk.load(flipped), posterior(space))
+        except ArchiveError:
+            refused += 1
+    assert refused >= 50
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04" + bytes(100), pickle.dumps([1, 2, 3]), bytes(4096)])
+def test_garbage_is_refused(tmp_path, content):
+    path = tmp_path / "garbage.npz"
+    path.write_bytes(content)
+    with pytest.raises(ArchiveError, match="is not a file that rfkalman wrote"):
+        rk.load(path)
+
+
+def test_foreign_archives_are_refused(saved, tmp_path):
+    path = tmp_path / "foreign.npz"
+    np.savez(path, a=np.arange(3))
+    with pytest.raises(ArchiveError, match="not a file that rfkalman wrote"):
+        rk.load(path)
+    for header in ({"format": "another"}, [1, 2], "text", None):
+        np.savez(path, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
+        with pytest.raises(ArchiveError, match="is an npz file, but not one that rfkalman wrote"):
+            rk.load(path)
+    np.savez(path, header=np.arange(5.0))
+    with pytest.raises(ArchiveError, match="not a file that rfkalman wrote"):
+        rk.load(path)
+    with zipfile.ZipFile(path, "w") as bundle:
+        bundle.writestr("readme.txt", "no arrays here")
+    with pytest.raises(ArchiveError, match="not a file that rfkalman wrote"):
+        rk.load(path)
+
+
+def test_another_version_names_both(saved, tmp_path):
+    path = rewritten(saved, tmp_path / "new.npz", edit=lambda h: {**h, "version": 99})
+    with pytest.raises(ArchiveError, match="format version 99; this rfkalman reads version 1"):
+        rk.load(path)
+    path = rewritten(saved, tmp_path / "kind.npz", edit=lambda h: {**h, "kind": "soup"})
+    with pytest.raises(ArchiveError, match="holds 'soup'"):
+        rk.load(path)
+
+
+def test_every_missing_array_is_noticed(saved, tmp_path):
+    """One by one: no array is optional."""
+    with np.load(saved) as bundle:
+        names = list(bundle.files)
+    assert len(names) >= 10
+    for name in names:
+        with pytest.raises(ArchiveError):
+            rk.load(rewritten(saved, tmp_path / "less.npz", drop=name))
+
+
+@pytest.mark.parametrize("key", ["space", "time"])
+def test_a_header_without_its_entries_is_incomplete(saved, tmp_path, key):
+    path = rewritten(saved, tmp_path / "less.npz", edit=lambda h: {k: v for k, v in h.items() if k != key})
+    with pytest.raises(ArchiveError, match="is incomplete or was edited: KeyError"):
+        rk.load(path)
+
+
+@pytest.mark.parametrize("key", ["pde", "features", "coefficients", "mass_floor", "order", "memory", "health"])
+def test_a_space_without_its_entries_is_incomplete(saved, tmp_path, key):
+    def without(header):
+        return {**header, "space": {k: v for k, v in header["space"].items() if k != key}}
+
+    with pytest.raises(ArchiveError, match="is incomplete or was edited"):
+        rk.load(rewritten(saved, tmp_path / "less.npz", edit=without))
+
+
+def test_arrays_of_another_shape_or_without_numbers_are_refused(saved, space, tmp_path):
+    r = space.rank
+    bad = {
+        "transform": np.zeros((3, r)),
+        "term.diffusion": np.zeros((r, r - 1)),
+        "unit_load": np.full(r, np.nan),
+        "belief.mean": np.zeros(r + 1),
+        "belief.root": np.full((r, r), np.inf),
+        "features.inner.weights": np.zeros((2, 2)),
+    }
+    for name, array in bad.items():
+        with pytest.raises(ArchiveError, match=r"incomplete or was edited|cannot be rebuilt"):
+            rk.load(rewritten(saved, tmp_path / "other.npz", **{name: array}))
+
+
+class Bomb:
+    """Says so if it is ever unpickled."""
+
+    fired = False
+
+    def __reduce__(self):
+        return (setattr, (Bomb, "fired", True))
+
+
+@pytest.mark.parametrize("name", ["transform", "header", "extra"])
+def test_pickled_objects_are_never_unpickled(saved, tmp_path, name):
+    """An object array in the file is refused unread."""
+    Bomb.fired = False
+    path = rewritten(saved, tmp_path / "bomb.npz", **{name: np.array([Bomb()], dtype=object)})
+    with pytest.raises(ArchiveError, match=r"not a file that rfkalman wrote.*allow_pickle"):
+        rk.load(path)
+    assert not Bomb.fired
+    with np.load(path, allow_pickle=True) as bundle:  # the control: the bomb is live
+        bundle[name]
+    assert Bomb.fired
+
+
+def test_a_file_that_unpacks_too_large_is_refused_unread(saved, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_BYTES", 1000)
+    with pytest.raises(ArchiveError, match=r"unpacks to .* GiB; the limit is"):
+        rk.load(saved)
+
+
+def test_what_is_not_there_is_the_usual_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        rk.load(tmp_path / "nowhere.npz")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_existing_file_is_replaced_in_one_move(space, tmp_path, monkeypatch):
+    """The old file is whole until the new one is: a failure in the middle of writing leaves it and nothing else."""
+    path = tmp_path / "field.npz"
+    rk.save(path, space)
+    before = path.read_bytes()
+
+    def half(stream, **arrays):
+        stream.write(b"half a file")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", half)
+        with pytest.raises(OSError, match="No space left"):
+            rk.save(path, posterior(space))
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["field.npz"]
+    assert rk.save(path, posterior(space)) == path
+    assert isinstance(rk.load(path), rk.Field) and os.listdir(tmp_path) == ["field.npz"]
+
+
+def test_a_failed_move_leaves_no_partial_file(space, tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        rk.save(tmp_path / "space.npz", space)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_an_os_error(space, tmp_path):
+    """A missing folder, a file in place of a folder, a folder in place of the file, and a read-only folder."""
+    with pytest.raises(FileNotFoundError):
+        rk.save(tmp_path / "missing" / "space.npz", space)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        rk.save(tmp_path / "file" / "space.npz", space)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError):
+        rk.save(tmp_path / "folder", space)
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if not os.access(locked, os.W_OK):  # the superuser may write anywhere
+        with pytest.raises(PermissionError):
+            rk.save(locked / "space.npz", space)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "locked"]
+    assert os.listdir(locked) == os.listdir(tmp_path / "folder") == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+def test_a_saved_file_has_the_permissions_of_any_other(space, tmp_path):
+    """A colleague who can read the user's files can read this one."""
+    (tmp_path / "plain").write_text("")
+    rk.save(tmp_path / "space.npz", space)
+    assert (tmp_path / "space.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_other_things_are_not_saved(space, tmp_path):
+    asm = rk.Assimilator(space, rk.isotropic(1.0))
+    with pytest.raises(ArchiveError, match=r"got Assimilator. An Assimilator is saved as its posterior\(\)"):
+        rk.save(tmp_path / "asm.npz", asm)
+    assert os.listdir(tmp_path) == []
+
+
+def test_names_and_paths_are_taken_as_given(space, tmp_path):
+    """No suffix is added; text and path objects both do."""
+    target = str(tmp_path / "plain.name")
+    assert rk.save(target, space) == Path(target)
+    assert rk.load(target).rank == space.rank
