@@ -20,7 +20,7 @@ class StudyTable:
         self.rows.setdefault(study, []).append(columns)
 
     def markdown(self) -> str:
-        lines = ["# Full studies", "", "Written by `make test-all`; each row was measured by the test that checks it.", ""]
+        lines = ["# Full studies", "", "Written by `make test-all`; each row comes from the test that checks it.", ""]
         for study in sorted(self.rows):
             rows = self.rows[study]
             names = list(dict.fromkeys(name for row in rows for name in row))

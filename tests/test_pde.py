@@ -131,8 +131,6 @@ def test_exact_names_win_over_patterns_and_earlier_patterns_over_later():
         (0.0, "boundary must be a condition such as Dirichlet\\(0.0\\)"),
         ({"*": 0.0}, "boundary must be a condition"),
         (None, "boundary must be a condition"),
-        (rk.Dirichlet(1.0), "holds the field at 1.0, but only Dirichlet\\(0.0\\).*subtract it from the readings"),
-        ({"x-": rk.Dirichlet(2.0), "*": ZERO}, "holds the field at 2.0"),
     ],
 )
 def test_boundaries_that_do_not_fit_are_refused(boundary, message):

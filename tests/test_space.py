@@ -210,11 +210,14 @@ def test_a_symmetric_pde_has_a_diagonal_propagator(space):
 class Rearranged(FeatureMap):
     """The same features in another order and with a common factor; only what whitening asks for."""
 
+    kind = "rearranged"
+
     def __init__(self, inner, order, factor=1.0):
         self.inner, self.order, self.factor = inner, order, factor
         self.lower, self.side = inner.lower, inner.side
 
     n_features = property(lambda self: self.inner.n_features)
+    zero_parts = property(lambda self: self.inner.zero_parts)
     zero_trace = property(lambda self: self.inner.zero_trace)
     smallest_floor = property(lambda self: self.inner.smallest_floor)
     sup_values = property(lambda self: self.factor * self.inner.sup_values[self.order])

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ._checks import FloatArray, as_number
+from .blocks import Block
 from .errors import NoiseWarning, ShapeError, TimeError, ValueRangeError
 from .field import Field
 from .filters import kalman
 from .filters.kalman import Analysis
 from .filters.steady import Recursion
-from .model import Model
+from .model import Model, UnknownReport
 from .observation import Functional
 from .prior import Prior
 from .propagators import Propagator
@@ -58,6 +60,8 @@ class Assimilator:
         Time at which the prior holds, in the PDE's unit of time.
     process_noise : Prior or Gaussian, optional
         Model error, a covariance per unit of time.
+    blocks : sequence of Block
+        Unknowns that ride with the field: latent sources, sensor offsets.
     lag : float
         How long a reading may be late. Beliefs of the last ``lag`` units of time
         are kept (r x r numbers each), and late readings are replayed in order.
@@ -73,20 +77,21 @@ class Assimilator:
         propagator: Propagator | None = None,
         start: float = 0.0,
         process_noise: Prior | Gaussian | None = None,
+        blocks: Sequence[Block] = (),
         *,
         lag: float = 0.0,
         constant_gain: bool = False,
     ) -> None:
         if isinstance(space, Model):
-            if prior is not None or propagator is not None or process_noise is not None or start != 0.0:
+            if prior is not None or propagator is not None or process_noise is not None or blocks or start != 0.0:
                 raise ValueRangeError(
-                    "a Model already has its prior, propagator, start and process noise; pass the model alone."
+                    "a Model already has its prior, propagator, start, process noise and blocks; pass the model alone."
                 )
             self.model = space
         else:
             if prior is None:
                 raise ValueRangeError("prior is needed: what is believed at start, for instance isotropic(std=1.0).")
-            self.model = Model(space, prior, propagator, start, process_noise)
+            self.model = Model(space, prior, propagator, start, process_noise, blocks)
         self.lag = as_number("lag", lag)
         if self.lag < 0.0:
             raise ValueRangeError(f"lag must not be negative; got {self.lag}.")
@@ -123,6 +128,10 @@ class Assimilator:
     def posterior(self) -> Field:
         """The field now, frozen."""
         return self.model.field(self.belief, self.time)
+
+    def unknowns(self) -> dict[str, UnknownReport]:
+        """Boundary values, sources and offsets now: values, stds and how much the data have identified."""
+        return self.model.unknowns(self.belief, self.time)
 
     def forecast(self, t: float) -> Field:
         """The field at a later time given what has been read; the assimilator does not move."""

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from ._checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
 from .errors import ShapeError, ValueRangeError
-from .space import WhitenedSpace
+from .space import Basis, WhitenedSpace
 from .statespace import Gaussian
 
 __all__ = ["Field"]
@@ -28,7 +28,7 @@ class Field:
     ----------
     space : WhitenedSpace
     belief : Gaussian
-        Law of the coefficients.
+        Law of the coefficients, of the space or of the space and its lifts.
     time : float
     """
 
@@ -38,11 +38,16 @@ class Field:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "time", as_number("time", self.time))
-        if self.belief.dim != self.space.rank:
+        if self.belief.dim != self.basis.rank:
             raise ShapeError(
                 f"belief has {self.belief.dim} coefficients but the space has rank {self.space.rank}; "
                 "they belong to different spaces."
             )
+
+    @property
+    def basis(self) -> Basis:
+        """What the coefficients of ``belief`` multiply: the space, or the space and its lifts."""
+        return self.space if self.belief.dim == self.space.rank else self.space.frame
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Posterior mean at points (N, d), (N,)."""
@@ -59,8 +64,8 @@ class Field:
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
         """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
-        left = self.space(x) @ self.belief.root
-        right = left if other is None else self.space(other) @ self.belief.root
+        left = self.basis(x) @ self.belief.root
+        right = left if other is None else self.basis(other) @ self.belief.root
         return left @ right.T
 
     def interval(self, x: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
@@ -100,14 +105,14 @@ class Field:
 
     def gradient(self, x: ArrayLike) -> FloatArray:
         """Gradient of the posterior mean at points, (N, d)."""
-        points = as_points("x", x, self.space.dimension)
-        parts = [self.space.gradient(part) @ self.belief.mean for part in _chunks(points)]
+        points, basis = as_points("x", x, self.space.dimension), self.basis
+        parts = [basis.gradient(part) @ self.belief.mean for part in _chunks(points)]
         return np.concatenate(parts, axis=1).T if parts else np.zeros((0, self.space.dimension))
 
     def gradient_std(self, x: ArrayLike) -> FloatArray:
         """Standard deviation of each gradient component at points, (N, d)."""
-        points = as_points("x", x, self.space.dimension)
-        parts = [np.linalg.norm(self.space.gradient(part) @ self.belief.root, axis=2) for part in _chunks(points)]
+        points, basis = as_points("x", x, self.space.dimension), self.basis
+        parts = [np.linalg.norm(basis.gradient(part) @ self.belief.root, axis=2) for part in _chunks(points)]
         return np.concatenate(parts, axis=1).T if parts else np.zeros((0, self.space.dimension))
 
     def norm(self, *, plain: bool = False) -> float:
@@ -160,10 +165,10 @@ class Field:
 
     def _map(self, x: ArrayLike, of: Callable[[FloatArray], FloatArray], columns: int | None = None) -> FloatArray:
         """Apply a function of whitened features block by block, so that memory does not grow with N times r."""
-        points = as_points("x", x, self.space.dimension)
+        points, basis = as_points("x", x, self.space.dimension), self.basis
         out = np.empty(len(points) if columns is None else (len(points), columns))
         for i in range(0, len(points), _ROWS):
-            out[i : i + _ROWS] = of(self.space(points[i : i + _ROWS]))
+            out[i : i + _ROWS] = of(basis(points[i : i + _ROWS]))
         return out
 
 

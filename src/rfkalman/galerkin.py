@@ -11,19 +11,23 @@ Peak memory is set by the caller's budget and does not depend on N_c.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lapack, svd
 
-from ._checks import FloatArray, frozen
-from .domains import Rule
-from .errors import FloorError, ValueRangeError
+from ._checks import FloatArray, as_number, frozen
+from .conditions import Robin
+from .domains import BoundaryRule, Rule
+from .errors import DefinitenessError, FloorError, ValueRangeError
 from .features.base import FeatureMap
 from .pde import LinearPDE
 
-__all__ = ["Assembly", "Spectrum", "Term", "assemble", "gram_spectrum", "mass_matrix", "project", "svd_spectrum"]
+__all__ = [
+    "Assembly", "Spectrum", "Term", "Trace", "assemble", "gram_spectrum", "mass_matrix", "project", "svd_spectrum",
+    "trace_split",
+]  # fmt: skip
 
 _AXES = "xyz"
 #: Below this floor the Gram route returns rounding noise as features.
@@ -59,11 +63,25 @@ SpectrumRoute = Callable[[FeatureMap, Rule, float, float], Spectrum]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Term:
-    """One affine term of the stiffness: ``value`` times ``matrix`` (r, r); row = test function."""
+    """One affine term of the stiffness: ``value`` times ``matrix``, times ``factor(t)`` if it changes in time."""
 
     name: str
     value: float
     matrix: FloatArray
+    factor: Callable[[float], float] | None = None
+
+    def factor_at(self, t: float) -> float:
+        """The factor at a time, 1 where there is none; a diffusion must stay positive."""
+        if self.factor is None:
+            return 1.0
+        name = self.name.split(".")[0]
+        value = as_number(f"the factor of {name} at t = {t:g}", self.factor(t))
+        if name == "diffusion" and value <= 0.0:
+            raise DefinitenessError(
+                f"the factor of diffusion is {value:g} at t = {t:g} but must be positive: a diffusivity of zero or "
+                "below makes the problem ill-posed."
+            )
+        return value
 
     @property
     def is_advection(self) -> bool:
@@ -76,6 +94,7 @@ class Assembly:
     """What the second pass gives."""
 
     terms: tuple[Term, ...]
+    gradient_form: FloatArray  # unit-coefficient integral of grad Psi . grad Psi, (r, r)
     unit_load: FloatArray  # integral of Psi, (r,)
     mass: FloatArray  # integral of Psi^T Psi, (r, r)
     leverage: float  # largest |Psi|^2 at the quadrature points
@@ -151,17 +170,78 @@ def mass_matrix(features: FeatureMap, rule: Rule, memory: float) -> FloatArray:
     return mass
 
 
-def assemble(pde: LinearPDE, features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> Assembly:
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """How whitened directions meet a part of the boundary.
+
+    ``kept`` (r0, r) spans the directions whose rms trace is at most ``eps``,
+    ``lifts`` (r0, r1) the others, with rms traces ``strengths`` (r1,). Data g at
+    the boundary points, in the order of the rules, have the lift coefficients
+    ``(rows.T @ g) / strengths`` with ``rows`` (n, r1).
+    """
+
+    kept: FloatArray
+    lifts: FloatArray
+    strengths: FloatArray
+    rows: FloatArray
+    eps: float
+
+
+def trace_split(features: FeatureMap, T: FloatArray, rules: Sequence[BoundaryRule], eps: float, memory: float) -> Trace:
+    """Split whitened directions by their trace on the given boundary parts.
+
+    The boundary measure is normalised to one, so a strength is the rms trace of
+    a direction of unit norm, whatever the units. QR first, then an SVD of the
+    small factor; the left vectors are kept, because lifting data through
+    E^T g would square the condition and leave nothing of a strength of 1e-6.
+    """
+    blocks = [(w, Psi) for rule in rules for _, w, Psi in boundary_blocks(features, T, rule, memory)]
+    w = np.concatenate([w for w, _ in blocks])
+    root = np.sqrt(w / w.sum())
+    E = root[:, None] * np.vstack([Psi for _, Psi in blocks])
+    Q, R = np.linalg.qr(E)
+    left, values, right = svd(R, check_finite=False, lapack_driver="gesvd")
+    lifted = values > eps
+    kept = right[: values.size][~lifted]
+    if R.shape[0] < R.shape[1]:
+        # Fewer boundary points than directions (end points of an interval): the rest has no trace at all.
+        kept = np.vstack([kept, right[R.shape[0] :]])
+    return Trace(
+        frozen(np.ascontiguousarray(kept.T)),
+        frozen(np.ascontiguousarray(right[: values.size][lifted].T)),
+        frozen(values[lifted]),
+        frozen(root[:, None] * (Q @ left[:, lifted])),
+        eps,
+    )
+
+
+def boundary_blocks(
+    features: FeatureMap, T: FloatArray, rule: BoundaryRule, memory: float
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+    """Points, weights and whitened features on a boundary part, block by block."""
+    for x, w, _ in rule.blocks(block_rows(features, T.shape[1], memory)):
+        yield x, w, features(x) @ T
+
+
+def assemble(
+    pde: LinearPDE,
+    features: FeatureMap,
+    T: FloatArray,
+    rule: Rule,
+    memory: float,
+    boundary: Mapping[str, BoundaryRule] | None = None,
+) -> Assembly:
     """Second pass: every operator of the PDE in whitened coordinates.
 
     K_kl = a(psi_l, psi_k), row = test function: it matters as soon as there is
     a velocity. Constant coefficients are kept apart from their matrices, so
-    that another value needs no new assembly.
+    that another value needs no new assembly. ``boundary`` holds the rules of
+    the parts that contribute to the operator (Robin conditions).
     """
     M, r = T.shape
     d = features.dimension
     sums: dict[str, FloatArray] = {name: np.zeros((r, r)) for name in _term_values(pde)}
-    mass, unit_load = np.zeros((r, r)), np.zeros(r)
+    mass, form, unit_load = np.zeros((r, r)), np.zeros((r, r)), np.zeros(r)
     leverage, fastest, slowest = 0.0, 0.0, np.inf
     for x, w in rule.blocks(block_rows(features, r, memory)):
         values, gradients = features.jet(x)
@@ -174,14 +254,26 @@ def assemble(pde: LinearPDE, features: FeatureMap, T: FloatArray, rule: Rule, me
         weighted = root * Psi
         mass += weighted.T @ weighted
         slowest = min(slowest, _add_diffusion(sums, pde, x, w, dPsi))
+        if callable(pde.diffusion) or isinstance(pde.diffusion, np.ndarray):
+            rows = (root * dPsi).reshape(-1, r)
+            form += rows.T @ rows
         if pde.velocity is not None:
             fastest = max(fastest, _add_advection(sums, pde, x, w, Psi, dPsi))
         if callable(pde.reaction):
             sums["reaction"] += Psi.T @ ((w * pde.reaction_at(x))[:, None] * Psi)
     if "reaction" in sums and not callable(pde.reaction):
         sums["reaction"] = np.eye(r)
-    terms = tuple(Term(name, value, frozen(sums[name])) for name, value in _term_values(pde).items())
-    return Assembly(terms, frozen(unit_load), frozen(mass), leverage, fastest, slowest)
+    for part, edge in (boundary or {}).items():
+        for _, w, Psi in boundary_blocks(features, T, edge, memory):
+            rows = np.sqrt(w)[:, None] * Psi
+            sums[f"robin.{part}"] += rows.T @ rows
+    if not callable(pde.diffusion) and not isinstance(pde.diffusion, np.ndarray):
+        form = sums["diffusion"]
+    terms = tuple(
+        Term(name, value, frozen(sums[name]), pde.factors.get(name.split(".")[0]))
+        for name, value in _term_values(pde).items()
+    )
+    return Assembly(terms, frozen(form.copy()), frozen(unit_load), frozen(mass), leverage, fastest, slowest)
 
 
 def project(
@@ -222,6 +314,9 @@ def _term_values(pde: LinearPDE) -> dict[str, float]:
         values["reaction"] = 1.0
     elif pde.reaction != 0.0:
         values["reaction"] = float(pde.reaction)
+    for part, condition in pde.conditions.items():
+        if isinstance(condition, Robin):
+            values[f"robin.{part}"] = condition.coefficient
     return values
 
 
@@ -254,13 +349,18 @@ def _add_diffusion(
 def _add_advection(
     sums: dict[str, FloatArray], pde: LinearPDE, x: FloatArray, w: FloatArray, Psi: FloatArray, dPsi: FloatArray
 ) -> float:
-    """Add this block's integral of (b . grad psi_l) psi_k; give the largest speed seen."""
+    """Add this block's integral of (b . grad psi_l) psi_k, or of -psi_l b . grad psi_k; give the largest speed seen."""
     test = (w[:, None] * Psi).T
+
+    def form(transported: FloatArray) -> FloatArray:
+        product = test @ transported
+        return -product.T if pde.conservative else product
+
     if callable(pde.velocity):
         b = pde.velocity_at(x)
-        sums["velocity"] += test @ np.einsum("na,anr->nr", b, dPsi)
+        sums["velocity"] += form(np.asarray(np.einsum("na,anr->nr", b, dPsi)))
         return float(np.linalg.norm(b, axis=1).max())
     assert pde.velocity is not None
     for a in range(dPsi.shape[0]):
-        sums[f"velocity.{_AXES[a]}"] += test @ dPsi[a]
+        sums[f"velocity.{_AXES[a]}"] += form(dPsi[a])
     return float(np.linalg.norm(pde.velocity))

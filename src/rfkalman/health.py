@@ -36,10 +36,22 @@ class SpaceReport:
         Field standard deviation that ``isotropic(std=1)`` implies: root mean square, and largest.
     peclet : float
         |velocity| / sqrt(diffusion lambda_max): above 1 the space may not resolve the layers of the flow.
+    resolution : float
+        Half a wavelength of the finest direction kept; sources and wells narrower than that are not resolved.
+    n_lifts : int
+        Directions set apart to carry Dirichlet values.
+    trace_eps : float
+        Largest rms trace that counts as zero; 0 where a window makes it exactly zero. The consistency defect of the
+        dynamics is at most this times the rms flux through those parts.
+    lift_norm, lift_misfit : float
+        Size of the lifted boundary values in the domain, and the part of them the space cannot follow, both
+        relative to the rms of the values.
     is_conforming : bool
         Whether the features satisfy the boundary condition.
     smallest_floor : float
         The smallest floor the features' quadrature can carry.
+    notes : list of str
+        What was noticed when the domain was read (turned cells, dropped coordinates).
     """
 
     rank: int
@@ -60,8 +72,14 @@ class SpaceReport:
     field_std: float
     field_std_peak: float
     peclet: float
+    resolution: float
+    n_lifts: int
+    trace_eps: float
+    lift_norm: float
+    lift_misfit: float
     is_conforming: bool
     smallest_floor: float
+    notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain numbers and lists, ready for JSON."""
@@ -85,8 +103,16 @@ class SpaceReport:
             f"  prior       isotropic(std=1) means a field std of {self.field_std:.3g} (rms), "
             f"{self.field_std_peak:.3g} at most",
         ]
+        lines.append(f"  resolution  {self.resolution:.3g} (half a wavelength of the finest direction)")
+        if self.n_lifts:
+            lines.append(
+                f"  boundary    {self.n_lifts} directions carry Dirichlet values; trace of the others at most "
+                f"{self.trace_eps:.1e}"
+                + (f"; lift {self.lift_norm:.2g} x the data, misfit {self.lift_misfit:.1e}" if self.lift_norm else "")
+            )
         if self.peclet:
             lines.append(f"  transport   Peclet number of the space {self.peclet:.2g}")
+        lines += [f"  note        {text}" for text in self.notes]
         lines += [f"  warning     {text}" for text in self.warnings] or ["  warnings    none"]
         return "\n".join(lines)
 
@@ -108,8 +134,15 @@ class SpaceReport:
             )
         if self.leverage > 10 * self.rank:
             found.append("leverage far above the rank: the basis peaks, usually at an unconstrained boundary")
+        if self.lift_misfit > 0.05:
+            found.append(
+                f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)"
+            )
         if self.growth > 0.0:
-            found.append(f"the dynamics may grow by up to exp({self.growth:.3g} t)")
+            found.append(
+                f"the dynamics may grow by up to exp({self.growth:.3g} t); with inflow through a Neumann part, use "
+                "Robin(-b.n / 2 or more) or conservative=True"
+            )
         if self.peclet > 1.0:
             found.append("advection dominates the smallest scale kept: use a smaller length_scale and more features")
         return found

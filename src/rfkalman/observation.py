@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ._checks import FloatArray, as_finite, as_number
 from .domains.base import require_inside
 from .errors import ShapeError, ValueRangeError
-from .space import WhitenedSpace
+from .space import Basis
 
 __all__ = ["Functional", "averages", "combine", "gradients", "points", "stack"]
 
@@ -34,7 +34,7 @@ class Functional(ABC):
     __array_ufunc__ = None
 
     @abstractmethod
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         """Rows of H in the whitened coordinates of ``space``, (N, r)."""
 
     @property
@@ -157,7 +157,7 @@ class _Points(Functional):
     def key(self) -> tuple[object, ...]:
         return ("points", self.sensors.shape, self.sensors.tobytes())
 
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         _require_sensors(space, self.sensors, "sensors", self.ids)
         return space(self.sensors)
 
@@ -176,7 +176,7 @@ class _Gradients(Functional):
     def key(self) -> tuple[object, ...]:
         return ("gradients", self.sensors.shape, self.sensors.tobytes(), self.direction.tobytes())
 
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         _require_sensors(space, self.sensors, "sensors", self.ids)
         return np.asarray(np.einsum("nd,dnr->nr", self.direction, space.gradient(self.sensors)))
 
@@ -195,7 +195,7 @@ class _Averages(Functional):
     def key(self) -> tuple[object, ...]:
         return ("averages", self.lower.shape, self.lower.tobytes(), self.upper.tobytes())
 
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         _require_sensors(space, self.lower, "lower", self.ids)
         _require_sensors(space, self.upper, "upper", self.ids)
         if self.n == 0:
@@ -231,7 +231,7 @@ class _Sum(Functional):
     def key(self) -> tuple[object, ...]:
         return ("sum", *((factor, part.key) for factor, part in self.parts))
 
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         return sum((factor * part.matrix(space) for factor, part in self.parts), np.zeros((self.n, space.rank)))
 
 
@@ -248,7 +248,7 @@ class _Combination(Functional):
     def key(self) -> tuple[object, ...]:
         return ("combination", self.weights.shape, self.weights.tobytes(), self.base.key)
 
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         return self.weights @ self.base.matrix(space)
 
 
@@ -270,7 +270,7 @@ class _Stack(Functional):
     def key(self) -> tuple[object, ...]:
         return ("stack", *(part.key for part in self.parts))
 
-    def matrix(self, space: WhitenedSpace) -> FloatArray:
+    def matrix(self, space: Basis) -> FloatArray:
         return np.vstack([part.matrix(space) for part in self.parts])
 
 
@@ -307,7 +307,7 @@ def _names(ids: Sequence[str] | None, n: int) -> tuple[str, ...] | None:
     return names
 
 
-def _require_sensors(space: WhitenedSpace, x: FloatArray, name: str, ids: tuple[str, ...] | None) -> None:
+def _require_sensors(space: Basis, x: FloatArray, name: str, ids: tuple[str, ...] | None) -> None:
     if x.shape[1] != space.dimension:
         raise ShapeError(f"{name} has {x.shape[1]} coordinates per row but the domain has {space.dimension}.")
     require_inside(space.pde.domain, x, name, ids)

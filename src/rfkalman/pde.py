@@ -4,7 +4,8 @@
 
 with A the diffusion (a number, a tensor or a function of x), b the velocity,
 c the reaction and f the source. Signs are those of the physics: positive
-reaction removes, positive source adds.
+reaction removes, positive source adds. With ``conservative=True`` advection is
+div(b u), and the natural flux on the boundary is n . (A grad u - b u).
 """
 
 from __future__ import annotations
@@ -12,34 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ._checks import FloatArray, as_finite, as_number, frozen, require_finite
+from .coefficients import Modulated, breaks_of
+from .conditions import Condition, Dirichlet, Neumann, Periodic, Robin, Unknown, condition_settings, evaluate
 from .domains import Domain
 from .errors import DefinitenessError, ShapeError, ValueRangeError
 
-__all__ = ["AdvectionDiffusion", "Dirichlet", "Heat", "LinearPDE"]
+__all__ = ["AdvectionDiffusion", "Heat", "LinearPDE"]
 
 #: A coefficient that varies in space: (N, d) points in, one value per point out.
 SpaceFunction = Callable[[FloatArray], ArrayLike]
 #: A source: (N, d) points and a time in, one value per point out.
 SpaceTimeFunction = Callable[[FloatArray, float], ArrayLike]
-
-
-@dataclass(frozen=True, slots=True)
-class Dirichlet:
-    """The field is held at ``value`` on the boundary."""
-
-    value: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "value", as_number("Dirichlet value", self.value) + 0.0)  # -0.0 is 0.0
-
-
-Condition = Dirichlet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +52,12 @@ class LinearPDE:
         A number, or a function f(x, t) that gives (N,). Field / time.
     boundary : condition, or mapping from part names to conditions
         One condition for the whole boundary, or one per part (``"x-"``,
-        ``"x+"``, ...; globs such as ``"x*"`` and ``"*"`` for the rest).
+        ``"x+"``, ...; globs such as ``"x*"`` and ``"*"`` for the rest):
+        ``Dirichlet``, ``Neumann``, ``Robin``, ``Periodic`` or ``Unknown``.
+    conservative : bool
+        Advection as div(b u) instead of b . grad u.
+
+    Coefficients may change in time by a factor: ``modulated(value, factor)``.
 
     Examples
     --------
@@ -77,11 +73,26 @@ class LinearPDE:
     reaction: float | SpaceFunction = 0.0
     source: float | SpaceTimeFunction | None = None
     boundary: Condition | Mapping[str, Condition] = field(default_factory=Dirichlet)
+    conservative: bool = False
+    #: Time factors of coefficients given as ``modulated``, by the coefficient's name.
+    factors: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise ShapeError(f"domain must be a Domain such as Box([0, 0], [1, 1]); got {self.domain!r:.60}.")
         put = object.__setattr__
+        factors = dict(self.factors)
+        for name in ("diffusion", "velocity", "reaction"):
+            given = getattr(self, name)
+            if isinstance(given, Modulated):
+                factors[name] = given.factor
+                put(self, name, given.base)
+        strange = [name for name in factors if name not in ("diffusion", "velocity", "reaction")]
+        if strange:
+            raise ValueRangeError(
+                f"factors names {strange[0]!r}, but only diffusion, velocity and reaction take a factor of time."
+            )
+        put(self, "factors", MappingProxyType(factors))
         put(self, "diffusion", _checked_diffusion(self.diffusion, self.domain.dimension))
         if self.velocity is not None and not callable(self.velocity):
             value = as_finite("velocity", self.velocity, (self.domain.dimension,), "Give one component per axis.")
@@ -95,8 +106,22 @@ class LinearPDE:
 
     @property
     def conditions(self) -> dict[str, Condition]:
-        """The condition on each boundary part."""
-        return resolve_parts(self.boundary, self.domain.parts)
+        """The condition on each boundary part; an ``Unknown`` holds the field at an unknown value."""
+        resolved = resolve_parts(self.boundary, self.domain.parts)
+        for part, condition in resolved.items():
+            if isinstance(condition, Periodic) and condition.partner == part:
+                raise ValueRangeError(f"boundary makes {part!r} periodic with itself; name the part it continues on.")
+            if isinstance(condition, Periodic) and resolved.get(condition.partner) != Periodic(part):
+                raise ValueRangeError(
+                    f"boundary makes {part!r} periodic with {condition.partner!r}, but not the other way round; "
+                    f"add {condition.partner!r}: Periodic({part!r})."
+                )
+        return {part: Dirichlet(c) if isinstance(c, Unknown) else c for part, c in resolved.items()}
+
+    @property
+    def breaks(self) -> tuple[tuple[float, ...], ...] | None:
+        """Coordinates along each axis at which a coefficient jumps or bends; None where none is declared."""
+        return breaks_of((self.diffusion, self.velocity, self.reaction, self.source), self.domain.dimension)
 
     @property
     def is_symmetric(self) -> bool:
@@ -162,7 +187,9 @@ class LinearPDE:
             "velocity": show(self.velocity),
             "reaction": show(self.reaction),
             "source": show(self.source),
-            "boundary": {part: repr(condition) for part, condition in self.conditions.items()},
+            "boundary": {part: condition_settings(condition) for part, condition in self.conditions.items()},
+            "conservative": self.conservative,
+            "factors": sorted(self.factors),
         }
 
     def probe(self) -> dict[str, FloatArray]:
@@ -179,8 +206,31 @@ class LinearPDE:
         if callable(self.reaction):
             values["reaction"] = self.reaction_at(x)
         if callable(self.source):
-            values["source"] = np.stack([self.source_at(x, t) for t in (0.0, 0.37, 1.9)])
+            values["source"] = np.stack([self.source_at(x, t) for t in PROBE_TIMES])
+        for name, factor in self.factors.items():
+            values[f"factor.{name}"] = np.array([float(factor(t)) for t in PROBE_TIMES])
+        for part, condition in self.conditions.items():
+            for name, value in boundary_values(condition).items():
+                if callable(value) and not hasattr(value, "times"):
+                    points = next(self.domain.boundary_rule(part, 4).blocks(64))[0]
+                    label = f"{part}.{name}"
+                    values[label] = np.stack([evaluate(label, value, points, t) for t in PROBE_TIMES])
         return values
+
+
+#: Times at which functions of time are compared when a file is loaded.
+PROBE_TIMES = (0.0, 0.37, 1.9)
+
+
+def boundary_values(condition: Condition) -> dict[str, Any]:
+    """The values a condition carries, by name."""
+    if isinstance(condition, Dirichlet):
+        return {"value": condition.value}
+    if isinstance(condition, Neumann):
+        return {"flux": condition.flux}
+    if isinstance(condition, Robin):
+        return {"ambient": condition.ambient}
+    return {}
 
 
 def Heat(
@@ -234,17 +284,12 @@ def resolve_parts(boundary: Condition | Mapping[str, Condition], parts: tuple[st
 def _frozen_boundary(boundary: Any) -> Condition | Mapping[str, Condition]:
     conditions = boundary.values() if isinstance(boundary, Mapping) else [boundary]
     for condition in conditions:
-        if not isinstance(condition, Dirichlet):
+        if not isinstance(condition, (Dirichlet, Neumann, Robin, Periodic, Unknown)):
             raise ValueRangeError(
                 f"boundary must be a condition such as Dirichlet(0.0), or a mapping from part names to conditions; "
                 f"got {condition!r:.60}."
             )
-        if condition.value != 0.0:
-            raise ValueRangeError(
-                f"boundary holds the field at {condition.value}, but only Dirichlet(0.0) is available so far. For one "
-                "constant value everywhere, filter the difference from it: subtract it from the readings."
-            )
-    return dict(boundary) if isinstance(boundary, Mapping) else boundary
+    return MappingProxyType(dict(boundary)) if isinstance(boundary, Mapping) else boundary
 
 
 def _checked_diffusion(value: Any, d: int) -> float | FloatArray | SpaceFunction:

@@ -1,17 +1,22 @@
-"""Beliefs about the field before the first reading."""
+"""Beliefs about the field before the first reading, and about model error per unit of time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ._checks import as_positive
+from ._checks import FloatArray, as_positive
+from ._linalg import symmetrise
+from .errors import OutsideDomainError
+from .field import Field
 from .space import WhitenedSpace
 from .statespace import Gaussian
 
-__all__ = ["Prior", "isotropic"]
+__all__ = ["FromField", "FromFunction", "Prior", "Sobolev", "isotropic"]
 
 
 class Prior(Protocol):
@@ -38,3 +43,76 @@ class isotropic:
     def on(self, space: WhitenedSpace) -> Gaussian:
         """The belief in the whitened coordinates of ``space``."""
         return Gaussian(np.zeros(space.rank), self.std * np.eye(space.rank))
+
+
+@dataclass(frozen=True, slots=True)
+class Sobolev:
+    """A smooth field of known size and length: covariance proportional to (I + length^2 L)^(-smoothness).
+
+    L is the unit-coefficient gradient form of the space, so the prior knows
+    lengths but no diffusivity and no unit of time. It is scaled so that the
+    domain mean of the field variance is std^2. As a process noise, std^2 is per
+    unit of time.
+
+    Parameters
+    ----------
+    std : float
+        rms of the field's standard deviation over the domain.
+    length : float
+        Correlation length, in the units of the coordinates.
+    smoothness : float
+        Larger is smoother; above d/2 samples are continuous fields.
+    """
+
+    std: float
+    length: float
+    smoothness: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("std", "length", "smoothness"):
+            object.__setattr__(self, name, as_positive(name, getattr(self, name)))
+
+    def on(self, space: WhitenedSpace) -> Gaussian:
+        """The belief in the whitened coordinates of ``space``."""
+        values, U = np.linalg.eigh(symmetrise(space.gradient_form))
+        # Rounding may leave the constant of a Neumann problem at -1e-14 instead of 0.
+        scale = (1.0 + self.length**2 * np.maximum(values, 0.0)) ** (-0.5 * self.smoothness)
+        scale *= self.std / np.sqrt(np.square(scale).sum())
+        return Gaussian(np.zeros(space.rank), U * scale)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FromFunction:
+    """A mean field u(x) with the uncertainty of another prior around it.
+
+    What of u the space cannot represent is lost; ``field.error(u)`` of the
+    prior's field tells how much.
+    """
+
+    function: Callable[[FloatArray], ArrayLike]
+    uncertainty: Prior
+
+    def on(self, space: WhitenedSpace) -> Gaussian:
+        """The belief in the whitened coordinates of ``space``."""
+        return Gaussian(space.project(self.function), self.uncertainty.on(space).root)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FromField:
+    """A posterior on another space, carried over by projection; both must cover the same points."""
+
+    field: Field
+
+    def on(self, space: WhitenedSpace) -> Gaussian:
+        """The belief in the whitened coordinates of ``space``."""
+        old = self.field
+        mean = np.zeros(space.rank)
+        root = np.zeros((space.rank, old.belief.root.shape[1]))
+        for x, w in space.rule.blocks(4096):
+            if not old.space.pde.domain.contains(x).all():
+                raise OutsideDomainError("the field of the prior does not cover the whole domain of the new space.")
+            weighted = (w[:, None] * space(x)).T
+            values = old.basis(x)
+            mean += weighted @ (values @ old.belief.mean)
+            root += weighted @ (values @ old.belief.root)
+        return Gaussian(mean, root)

@@ -107,12 +107,16 @@ class Generator:
     explicit : (r, r) array_like, optional
         The part of A that an implicit-explicit scheme may treat explicitly
         (advection); it is contained in ``drift``, not added to it.
+    varying : callable, optional
+        For coefficients that change in time: gives (A, explicit part) at a time;
+        ``drift`` is then its value at one of them.
     """
 
     drift: FloatArray
     forcing: Callable[[FloatArray], FloatArray] | FloatArray | None = None
     noise_root: FloatArray | None = None
     explicit: FloatArray | None = None
+    varying: Callable[[float], tuple[FloatArray, FloatArray | None]] | None = None
 
     def __post_init__(self) -> None:
         drift = _diagonal_or_square("drift", self.drift)
@@ -139,6 +143,13 @@ class Generator:
     def A(self) -> FloatArray:
         """The drift matrix, (r, r)."""
         return _as_matrix(self.drift)
+
+    def at(self, t: float) -> Generator:
+        """The generator with its coefficients frozen at one time."""
+        if self.varying is None:
+            return self
+        drift, explicit = self.varying(t)
+        return Generator(drift, self.forcing, self.noise_root, explicit)
 
     def force(self, times: FloatArray) -> FloatArray | None:
         """f at these times, (q, r); None when the system is unforced."""
@@ -245,6 +256,8 @@ class Observation:
     factor : (N_o, N_o) array_like, optional
         Lower-triangular factor of R for correlated readings. Exactly one of
         ``std`` and ``factor`` is given; :meth:`from_cov` takes R itself.
+    offset : (N_o,) array_like, optional
+        What the sensors would read at z = 0, from known boundary values: y = H z + offset + eps.
 
     Examples
     --------
@@ -255,10 +268,13 @@ class Observation:
     H: FloatArray
     std: FloatArray | float | None = None
     factor: FloatArray | None = None
+    offset: FloatArray | None = None
 
     def __post_init__(self) -> None:
         H = as_finite("H", self.H, (None, None))
         object.__setattr__(self, "H", H)
+        if self.offset is not None:
+            object.__setattr__(self, "offset", as_finite("offset", self.offset, (H.shape[0],)))
         if (self.std is None) == (self.factor is None):
             raise ValueRangeError(
                 "Exactly one of std and factor must be given: std for independent readings, factor for correlated ones."
@@ -272,11 +288,12 @@ class Observation:
             object.__setattr__(self, "factor", factor)
 
     @classmethod
-    def from_cov(cls, H: ArrayLike, cov: ArrayLike) -> Observation:
+    def from_cov(cls, H: ArrayLike, cov: ArrayLike, offset: ArrayLike | None = None) -> Observation:
         """Correlated readings with noise covariance R = ``cov``, (N_o, N_o)."""
         rows = as_finite("H", H, (None, None))
         R = as_finite("noise_cov", cov, (rows.shape[0], rows.shape[0]))
-        return cls(rows, factor=cholesky(R, "noise_cov"))
+        known = None if offset is None else as_finite("offset", offset, (rows.shape[0],))
+        return cls(rows, factor=cholesky(R, "noise_cov"), offset=known)
 
     @property
     def n_obs(self) -> int:
@@ -313,9 +330,18 @@ class Observation:
     def keep(self, mask: NDArray[np.bool_]) -> Observation:
         """The readings where ``mask`` holds; correlated noise is marginalised, not conditioned."""
         H = self.H[mask]
+        offset = None if self.offset is None else self.offset[mask]
         if self.factor is not None:
-            return Observation.from_cov(H, self.R[np.ix_(mask, mask)])
-        return Observation(H, std=self.std if isinstance(self.std, float) else np.asarray(self.std)[mask])
+            return Observation.from_cov(H, self.R[np.ix_(mask, mask)], offset)
+        std = self.std if isinstance(self.std, float) else np.asarray(self.std)[mask]
+        return Observation(H, std=std, offset=offset)
+
+    def shifted(self, offset: FloatArray | None) -> Observation:
+        """The same sensors with another known offset; H and the noise are shared, not copied."""
+        moved = object.__new__(Observation)
+        for name, value in (("H", self.H), ("std", self.std), ("factor", self.factor), ("offset", offset)):
+            object.__setattr__(moved, name, value)
+        return moved
 
 
 def _noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:

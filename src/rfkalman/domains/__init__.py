@@ -1,6 +1,11 @@
 """Where the field lives: inside test, uniform draws, named boundary parts, positive quadrature."""
 
-from .base import Domain, Rule
-from .box import Box, TensorRule
+from .ball import Ball
+from .base import BoundaryRule, Corner, Domain, Rule, restore
+from .box import Box, Interval, TensorRule
+from .mesh import Mesh
+from .polygon import Polygon
 
-__all__ = ["Box", "Domain", "Rule", "TensorRule"]
+__all__ = [
+    "Ball", "BoundaryRule", "Box", "Corner", "Domain", "Interval", "Mesh", "Polygon", "Rule", "TensorRule", "restore",
+]  # fmt: skip

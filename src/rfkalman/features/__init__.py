@@ -14,14 +14,24 @@ True
 """
 
 from .base import FeatureMap, FeatureSum, Recipe, RecipeSum, restore
-from .fourier import FourierMap, GaussianRFF
+from .corner import CornerMap, CornerRFF
+from .cutoffs import BallCutoff, BoxCutoff, Cutoff, PolygonCutoff
+from .fourier import Constant, ConstantMap, FourierMap, GaussianRFF, PeriodicMap, PeriodicRFF
+from .mapped import CoordinateMap, LogAxis, LogRadius, Mapped, MappedMap, log_axis, log_radius, mapped
 from .network import ELUMap, ELUNetwork, TanhMap, TanhNetwork
+from .patches import Patches, PatchMap, patches
 from .sine import DirichletSine, SineMap
-from .window import BoxCutoff, Bubble, Cutoff, Window, bubble
+from .window import Bubble, Window, bubble
 
 __all__ = [
+    "BallCutoff",
     "BoxCutoff",
     "Bubble",
+    "Constant",
+    "ConstantMap",
+    "CoordinateMap",
+    "CornerMap",
+    "CornerRFF",
     "Cutoff",
     "DirichletSine",
     "ELUMap",
@@ -30,6 +40,15 @@ __all__ = [
     "FeatureSum",
     "FourierMap",
     "GaussianRFF",
+    "LogAxis",
+    "LogRadius",
+    "Mapped",
+    "MappedMap",
+    "PatchMap",
+    "Patches",
+    "PeriodicMap",
+    "PeriodicRFF",
+    "PolygonCutoff",
     "Recipe",
     "RecipeSum",
     "SineMap",
@@ -37,5 +56,9 @@ __all__ = [
     "TanhNetwork",
     "Window",
     "bubble",
+    "log_axis",
+    "log_radius",
+    "mapped",
+    "patches",
     "restore",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -100,8 +100,13 @@ class FeatureMap(ABC):
         return float(np.square(self.sup_curvatures).sum())
 
     @property
+    def zero_parts(self) -> frozenset[str]:
+        """Names of the boundary parts on which every feature vanishes."""
+        return frozenset()
+
+    @property
     def zero_trace(self) -> bool:
-        """Whether every feature vanishes on the whole boundary."""
+        """Whether every feature vanishes on the whole boundary: ``zero_parts`` is all of the domain's."""
         return False
 
     @property
@@ -112,6 +117,15 @@ class FeatureMap(ABC):
     @abstractmethod
     def quadrature_order(self, floor: float) -> tuple[int, ...]:
         """Gauss-Legendre points per axis of the bounding box that whitening at this mass floor calls for."""
+
+    @property
+    def breaks(self) -> tuple[FloatArray, ...]:
+        """Inner coordinates per axis at which all features lose smoothness together; empty for most maps."""
+        return (np.empty(0),) * self.dimension
+
+    def composite_order(self, floor: float) -> tuple[int, ...]:
+        """Like :meth:`quadrature_order`, for a rule that is composite on :attr:`breaks`: often far fewer points."""
+        return self.quadrature_order(floor)
 
     @abstractmethod
     def arrays(self) -> dict[str, FloatArray]:
@@ -191,6 +205,31 @@ def unprefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, Float
 def stream(seed: int, name: str) -> np.random.Generator:
     """The random stream of one source; keyed by name, so that no other draw can shift it."""
     return np.random.default_rng([seed, *name.encode()])
+
+
+_Recipe = TypeVar("_Recipe", bound=Recipe)
+
+
+def reseeded(recipe: _Recipe, *key: int) -> _Recipe:
+    """The recipe with every seed in it, nested ones included, replaced by one derived from it and the key."""
+    value: Any = recipe
+    if not is_dataclass(value):
+        return recipe
+    changes: dict[str, Any] = {}
+    for entry in fields(value):
+        value = getattr(recipe, entry.name)
+        if entry.name == "seed":
+            changes["seed"] = int(np.random.SeedSequence([value, *key]).generate_state(1, np.uint64)[0])
+        elif isinstance(value, Recipe):
+            changes[entry.name] = reseeded(value, *key)
+        elif isinstance(value, tuple) and value and all(isinstance(part, Recipe) for part in value):
+            changes[entry.name] = tuple(reseeded(part, *key) for part in value)
+    return replace(recipe, **changes)  # type: ignore[type-var]
+
+
+def box_faces(dimension: int) -> tuple[str, ...]:
+    """Names of the faces of a box: x-, x+, y-, ..."""
+    return tuple(f"{axis}{end}" for axis in "xyz"[:dimension] for end in "-+")
 
 
 def as_seed(seed: Any) -> int:
@@ -355,7 +394,7 @@ class FeatureSum(FeatureMap):
 
     @property
     def n_features(self) -> int:
-        return sum(part.n_features for part in self.parts)
+        return sum(self.sizes)
 
     def __call__(self, x: FloatArray) -> FloatArray:
         return np.concatenate([part(x) for part in self.parts], axis=1)
@@ -377,6 +416,15 @@ class FeatureSum(FeatureMap):
         return np.concatenate([part.sup_curvatures for part in self.parts])
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Feature counts M_1, M_2, ... of the parts, in the order of their columns."""
+        return tuple(part.n_features for part in self.parts)
+
+    @property
+    def zero_parts(self) -> frozenset[str]:
+        return frozenset.intersection(*(part.zero_parts for part in self.parts))
+
+    @property
     def zero_trace(self) -> bool:
         return all(part.zero_trace for part in self.parts)
 
@@ -386,6 +434,15 @@ class FeatureSum(FeatureMap):
 
     def quadrature_order(self, floor: float) -> tuple[int, ...]:
         orders = [part.quadrature_order(floor) for part in self.parts]
+        return tuple(max(axis) for axis in zip(*orders, strict=True))
+
+    @property
+    def breaks(self) -> tuple[FloatArray, ...]:
+        axes = zip(*(part.breaks for part in self.parts), strict=True)
+        return tuple(np.unique(np.concatenate(axis)) for axis in axes)
+
+    def composite_order(self, floor: float) -> tuple[int, ...]:
+        orders = [part.composite_order(floor) for part in self.parts]
         return tuple(max(axis) for axis in zip(*orders, strict=True))
 
     def arrays(self) -> dict[str, FloatArray]:

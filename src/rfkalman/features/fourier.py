@@ -1,20 +1,32 @@
-"""Gaussian random Fourier features."""
+"""Gaussian random Fourier features, their periodic kin on the lattice of a box, and the constant."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import ndtri
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
-from .._checks import FloatArray, as_count
+from .._checks import FloatArray, as_count, as_finite
 from ..domains.base import Domain
-from .base import Recipe, RidgeMap, as_length_scale, as_seed, lengths_per_axis, oscillation_order, register, stream
+from ..errors import ValueRangeError
+from .base import (
+    FeatureMap,
+    Recipe,
+    RidgeMap,
+    as_length_scale,
+    as_seed,
+    lengths_per_axis,
+    oscillation_order,
+    register,
+    stream,
+)
 
-__all__ = ["FourierMap", "GaussianRFF"]
+__all__ = ["Constant", "ConstantMap", "FourierMap", "GaussianRFF", "PeriodicMap", "PeriodicRFF"]
 
 _ROOT2 = math.sqrt(2.0)
 
@@ -129,3 +141,221 @@ class FourierMap(RidgeMap):
 
     def quadrature_order(self, floor: float) -> tuple[int, ...]:
         return oscillation_order(self.steepest)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicRFF(Recipe):
+    """Random waves with the period of a box: the constant 1, then sqrt2 cos and sqrt2 sin of k.(x - lower) 2 pi / side.
+
+    The wave vectors k are whole numbers: normal draws of standard deviation
+    side / (2 pi length_scale), rounded, each kept once (k and -k are one wave).
+    Values and gradients agree on opposite faces to the last bit, and
+    on a fully periodic box the features are orthonormal for the normalised measure.
+
+    Parameters
+    ----------
+    n_features : int
+        M, the constant included; an even M ends with the cosine of its last wave.
+    length_scale : float or sequence of float
+        In the units of the coordinates; one for all axes, or one per axis.
+    seed : int
+        Names the draw.
+    axes : int or sequence of int, optional
+        The periodic axes, 0 for x; all by default. The other axes have the
+        frequencies of :class:`GaussianRFF`; window their faces, as in
+        ``bubble(PeriodicRFF(100, 0.2, axes=0), parts="y*")``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rfkalman.domains import Box
+    >>> features = PeriodicRFF(5, length_scale=0.2).bind(Box([0.0], [1.0]))
+    >>> ends = features(np.array([[0.0], [1.0]]))
+    >>> bool((ends[0] == ends[1]).all())
+    True
+    """
+
+    n_features: int
+    length_scale: float | Sequence[float]
+    seed: int = 0
+    axes: int | Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_features", as_count("n_features", self.n_features))
+        object.__setattr__(self, "length_scale", as_length_scale(self.length_scale))
+        object.__setattr__(self, "seed", as_seed(self.seed))
+        if self.axes is not None:
+            given = (self.axes,) if isinstance(self.axes, (int, str)) else tuple(self.axes)
+            axes = tuple(sorted({as_count(f"axes[{i}]", axis, minimum=0) for i, axis in enumerate(given)}))
+            if not axes:
+                raise ValueRangeError("axes must name at least one periodic axis; without any, use GaussianRFF.")
+            object.__setattr__(self, "axes", axes)
+
+    def bind(self, domain: Domain) -> PeriodicMap:
+        if not getattr(domain, "is_box", False):
+            raise ValueRangeError(
+                f"PeriodicRFF repeats across a box, but the domain is a {type(domain).__name__}; "
+                "use GaussianRFF there, or describe the domain as a Box."
+            )
+        d = domain.dimension
+        axes = tuple(range(d)) if self.axes is None else tuple(np.atleast_1d(self.axes).tolist())
+        if max(axes) >= d:
+            raise ValueRangeError(f"axes names axis {max(axes)}, but the domain has axes 0 to {d - 1}; 0 is x.")
+        lengths = lengths_per_axis(self.length_scale, domain)
+        n_waves = self.n_features // 2
+        deviations = domain.side / (2.0 * math.pi * lengths)
+        if len(axes) == d:
+            k = _distinct_waves(n_waves, deviations, self.n_features, self.seed)
+        else:
+            # Real wave numbers on the other axes: no two draws agree.
+            k = stream(self.seed, "frequencies").standard_normal((n_waves, d)) * deviations
+            k[:, axes] = np.rint(k[:, axes])
+        # Cosines and sines alternate behind the constant, so that a longer draw begins with a shorter one.
+        weights = np.zeros((self.n_features, d))
+        weights[1:] = np.repeat(k * (2.0 * math.pi / domain.side), 2, axis=0)[: self.n_features - 1]
+        offsets = np.zeros(self.n_features)
+        offsets[2::2] = -0.5 * math.pi
+        return PeriodicMap(domain.lower, domain.side, weights, offsets, axes)
+
+
+#: Up to this size the lattice is listed; beyond, it is so much larger than any M that plain draws rarely repeat.
+_LISTED = 2_000_000
+
+
+def _distinct_waves(n: int, deviations: FloatArray, asked: int, seed: int) -> NDArray[np.float64]:
+    """n different wave vectors, not zero and no two opposite, in the order in which repeated drawing meets them."""
+    largest = np.floor(6.0 * deviations + 0.5).astype(np.int64)
+    possible = math.prod(2 * int(top) + 1 for top in largest)
+    if asked > possible:
+        raise ValueRangeError(
+            f"n_features={asked} asks for more periodic waves than there are: within six standard deviations the "
+            f"lattice has {possible} features at this length_scale. Ask for at most {possible}, or shorten "
+            "length_scale."
+        )
+    rng = stream(seed, "lattice")
+    if possible <= _LISTED:
+        # Drawing until something new appears meets the waves in the order of independent exponential clocks with
+        # rates p(k): the same law, without waiting for the rare ones.
+        k = np.indices(tuple(2 * largest + 1)).reshape(largest.size, -1).T - largest
+        k = k[len(k) // 2 + 1 :]  # the second half of the list holds one of k and -k each, after zero
+        tails = np.abs(k)
+        p = (ndtr((0.5 - tails) / deviations) - ndtr((-0.5 - tails) / deviations)).prod(axis=1)
+        first = np.argsort(rng.standard_exponential(len(k)) / p, kind="stable")[:n]
+        return np.asarray(k[first], dtype=np.float64)
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < n:
+        for wave in np.rint(rng.standard_normal((4096, largest.size)) * deviations).astype(np.int64).tolist():
+            sign = next((1 if entry > 0 else -1 for entry in wave if entry), 0)
+            if sign:
+                found[tuple(sign * entry for entry in wave)] = None
+    return np.array(list(found)[:n], dtype=np.float64).reshape(n, largest.size)
+
+
+@register
+@dataclass(frozen=True, slots=True, eq=False)
+class PeriodicMap(FourierMap):
+    """Frozen waves sqrt2 cos(w.(x - lower) + b) that repeat across the box along ``axes``; w = 0 is the constant 1."""
+
+    axes: tuple[int, ...] = ()
+
+    kind: ClassVar[str] = "periodic"
+
+    def __post_init__(self) -> None:
+        FourierMap.__post_init__(self)  # by name: a slotted dataclass is a new class, which super() does not see
+        object.__setattr__(self, "axes", tuple(int(axis) for axis in self.axes))
+
+    @property
+    def _is_constant(self) -> NDArray[np.bool_]:
+        return np.asarray((self.weights == 0.0).all(axis=1))
+
+    def _argument(self, x: FloatArray) -> FloatArray:
+        y = x - self.lower
+        for axis in self.axes:
+            # Both faces become the same coordinate, so they give the same bits.
+            y[:, axis] = np.mod(y[:, axis], self.side[axis])
+        half = (0.5 * y) @ self.weights.T
+        half += 0.5 * self.offsets
+        return half
+
+    def activate(self, z: FloatArray) -> FloatArray:
+        values = FourierMap.activate(self, z)
+        values[:, self._is_constant] = 1.0
+        return values
+
+    def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values, slopes = FourierMap.activate_with_slope(self, z)
+        values[:, self._is_constant] = 1.0
+        return values, slopes
+
+    @property
+    def sup_values(self) -> FloatArray:
+        return np.where(self._is_constant, 1.0, _ROOT2)
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, "axes": list(self.axes)}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Recipe):
+    """The single feature 1: the mean of a field, which pure Neumann problems conserve.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Box
+    >>> Constant().bind(Box([0.0], [1.0])).envelope
+    1.0
+    """
+
+    def bind(self, domain: Domain) -> ConstantMap:
+        return ConstantMap(domain.lower, domain.side)
+
+
+@register
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantMap(FeatureMap):
+    """The frozen feature 1."""
+
+    lower: FloatArray
+    side: FloatArray
+
+    kind: ClassVar[str] = "constant"
+
+    def __post_init__(self) -> None:
+        lower = as_finite("lower", self.lower, (None,))
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
+
+    @property
+    def n_features(self) -> int:
+        return 1
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        return np.ones((len(x), 1))
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.ones((len(x), 1)), np.zeros((self.dimension, len(x), 1))
+
+    @property
+    def sup_values(self) -> FloatArray:
+        return np.ones(1)
+
+    @property
+    def sup_gradients(self) -> FloatArray:
+        return np.zeros(1)
+
+    @property
+    def sup_curvatures(self) -> FloatArray:
+        return np.zeros(1)
+
+    def quadrature_order(self, floor: float) -> tuple[int, ...]:
+        return (1,) * self.dimension
+
+    def arrays(self) -> dict[str, FloatArray]:
+        return {"lower": self.lower, "side": self.side}
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        return cls(**arrays)

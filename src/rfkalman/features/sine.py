@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._checks import FloatArray, as_array, as_count, as_finite, frozen
 from ..domains.base import Domain
 from ..errors import ShapeError, ValueRangeError
-from .base import FeatureMap, Recipe, oscillation_order, register
+from .base import FeatureMap, Recipe, box_faces, oscillation_order, register
 
 __all__ = ["DirichletSine", "SineMap"]
 
@@ -65,7 +65,7 @@ class DirichletSine(Recipe):
                     "give one number of modes per axis, or one number for the lowest modes overall."
                 )
             modes = np.indices(counts).reshape(domain.dimension, -1).T + 1
-        return SineMap(domain.lower, domain.side, modes)
+        return SineMap(domain.lower, domain.side, modes, tuple(domain.parts))
 
 
 def _lowest_modes(n: int, side: FloatArray) -> NDArray[np.int64]:
@@ -91,11 +91,12 @@ def _lowest_modes(n: int, side: FloatArray) -> NDArray[np.int64]:
 @register
 @dataclass(frozen=True, slots=True, eq=False)
 class SineMap(FeatureMap):
-    """Frozen sine modes; ``modes`` (M, d) holds the wave vectors k as whole numbers."""
+    """Frozen sine modes; ``modes`` (M, d) holds the wave vectors k as whole numbers, ``parts`` names the faces."""
 
     lower: FloatArray
     side: FloatArray
     modes: NDArray[np.int64]
+    parts: tuple[str, ...] | None = None
 
     kind: ClassVar[str] = "sine"
 
@@ -109,6 +110,7 @@ class SineMap(FeatureMap):
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
         object.__setattr__(self, "modes", modes)
+        object.__setattr__(self, "parts", box_faces(lower.size) if self.parts is None else tuple(self.parts))
 
     @property
     def n_features(self) -> int:
@@ -168,6 +170,10 @@ class SineMap(FeatureMap):
         return np.asarray(_ROOT2**self.dimension * np.sqrt((self.frequencies**4).sum(axis=1)))
 
     @property
+    def zero_parts(self) -> frozenset[str]:
+        return frozenset(self.parts or ())
+
+    @property
     def zero_trace(self) -> bool:
         return True
 
@@ -178,8 +184,8 @@ class SineMap(FeatureMap):
         return {"lower": self.lower, "side": self.side, "modes": frozen(self.modes.astype(np.float64))}
 
     def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind}
+        return {"kind": self.kind, "parts": list(self.parts or ())}
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        return cls(**arrays)  # type: ignore[arg-type]  # modes arrive as whole floats and are checked
+        return cls(**arrays, parts=settings.get("parts"))  # type: ignore[arg-type]  # modes arrive as whole floats and are checked

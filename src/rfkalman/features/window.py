@@ -1,153 +1,69 @@
-"""A zero-trace window around any other features: the paper's Dirichlet bubble."""
+"""A window around any other features that makes them vanish on the boundary or on parts of it: the paper's bubble."""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from .._checks import FloatArray, as_finite
+from .._checks import FloatArray
 from ..domains.base import Domain
 from ..errors import ArchiveError, ValueRangeError
-from .base import FeatureMap, Recipe, prefixed, register, restore, unprefixed
+from .base import FeatureMap, Recipe, box_faces, prefixed, register, restore, unprefixed
+from .cutoffs import CUTOFFS, Cutoff, cutoff_of
 
-__all__ = ["BoxCutoff", "Bubble", "Cutoff", "Window", "bubble"]
-
-
-class Cutoff(ABC):
-    """A function beta that is positive inside a domain and zero on its boundary, with bounds over the domain."""
-
-    __slots__ = ()
-
-    kind: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def sup_value(self) -> float:
-        """Largest beta."""
-
-    @property
-    @abstractmethod
-    def sup_gradient(self) -> float:
-        """Largest Euclidean norm of grad beta, per unit of length."""
-
-    @property
-    @abstractmethod
-    def sup_curvature(self) -> float:
-        """Largest Frobenius norm of D^2 beta."""
-
-    @property
-    @abstractmethod
-    def extra_order(self) -> int:
-        """Quadrature points per axis that beta^2 adds to what the features need."""
-
-    @abstractmethod
-    def __call__(self, x: FloatArray) -> FloatArray:
-        """beta at the points x (n, d), (n,)."""
-
-    @abstractmethod
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """beta (n,) and its gradient (d, n) at the points x (n, d)."""
-
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """All of the cutoff as JSON-able values; ``"kind"`` names it."""
+__all__ = ["Bubble", "Window", "bubble"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoxCutoff(Cutoff):
-    """beta = prod_i s_i (1 - s_i) on a box, with s = (x - lower) / side.
-
-    The bounds are attained. With t_i = 4 s_i (1 - s_i) in [0, 1] the squared
-    norms of gradient and Hessian are convex in each t_i, hence largest where
-    every t_i is 0 (a face) or 1 (the mid-plane).
-    """
-
-    lower: FloatArray
-    side: FloatArray
-
-    kind: ClassVar[str] = "box"
-
-    def __post_init__(self) -> None:
-        lower = as_finite("lower", self.lower, (None,))
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
-
-    @property
-    def sup_value(self) -> float:
-        return 0.25**self.lower.size
-
-    @property
-    def sup_gradient(self) -> float:
-        return float(0.25 ** (self.lower.size - 1) / self.side.min())
-
-    @property
-    def sup_curvature(self) -> float:
-        d = self.lower.size
-        centre = 2.0 * 0.25 ** (d - 1) * math.sqrt((self.side**-4).sum())
-        if d == 1:
-            return centre
-        # On an edge where two faces meet only the mixed derivative is left, twice in the Frobenius norm.
-        shortest = np.sort(self.side)[:2]
-        return max(centre, math.sqrt(2.0) * 0.25 ** (d - 2) / float(shortest.prod()))
-
-    @property
-    def extra_order(self) -> int:
-        return 2
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        s = (x - self.lower) / self.side
-        return np.asarray((s * (1.0 - s)).prod(axis=1))
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        s = (x - self.lower) / self.side
-        factors = s * (1.0 - s)
-        # Each factor is left out by name: dividing the product by it would fail on its own face.
-        gradient = ((1.0 - 2.0 * s) / self.side).T.copy()
-        for axis, row in enumerate(gradient):
-            row *= np.delete(factors, axis, axis=1).prod(axis=1)
-        return factors.prod(axis=1), gradient
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "lower": self.lower.tolist(), "side": self.side.tolist()}
-
-
-_CUTOFFS: dict[str, Callable[..., Cutoff]] = {BoxCutoff.kind: BoxCutoff}
-
-
-def _cutoff_of(domain: Domain) -> Cutoff:
-    if getattr(domain, "is_box", False):
-        return BoxCutoff(domain.lower, domain.side)
-    raise ValueRangeError(
-        f"bubble knows the zero-trace window of a box, but the domain is a {type(domain).__name__}; "
-        "describe the domain as a Box, or leave the features unwindowed."
-    )
+def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ...]:
+    """The names of the domain's parts that the patterns ask for, in the domain's order."""
+    if not hasattr(domain, "parts") or patterns is None:
+        return tuple(getattr(domain, "parts", ()))
+    chosen: set[str] = set()
+    for pattern in patterns:
+        found = [part for part in domain.parts if fnmatchcase(part, pattern)]
+        if not found:
+            raise ValueRangeError(
+                f"bubble is asked to vanish on {pattern!r}, but the {type(domain).__name__} has no such boundary part; "
+                f"it has {', '.join(domain.parts)}. Patterns such as 'edge*' are understood."
+            )
+        chosen.update(found)
+    return tuple(part for part in domain.parts if part in chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class Bubble(Recipe):
-    """A recipe multiplied by the zero-trace window of whatever domain it meets; write it ``bubble(recipe)``."""
+    """A recipe multiplied by the window of whatever domain it meets; write it ``bubble(recipe, parts)``."""
 
     inner: Recipe
+    parts: tuple[str, ...] | None = None
 
     def bind(self, domain: Domain) -> Window:
-        return Window(self.inner.bind(domain), _cutoff_of(domain))
+        names = _matching(self.parts, domain)
+        return Window(self.inner.bind(domain), cutoff_of(domain, names), names, tuple(domain.parts))
 
 
-def bubble(recipe: Recipe) -> Bubble:
-    """Features that vanish on the boundary: the recipe's, times prod_i s_i (1 - s_i), s = (x - lower) / side.
+def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
+    """Features that vanish on the boundary, or on the parts of it that are named.
 
     The conforming route to homogeneous Dirichlet conditions (paper,
-    "Dirichlet-bubble Gaussian RFF certificate").
+    "Dirichlet-bubble Gaussian RFF certificate"). The recipe's features are
+    multiplied by a function that is positive elsewhere: on a box the product
+    of s for every lower and 1 - s for every upper face, s = (x - lower) / side;
+    on a ball a multiple of R^2 - |x - centre|^2; on a polygon an approximate
+    distance to the edges, which is not smooth at vertices: exact in its zeros,
+    but the features converge slowly there, and not at all usefully at a
+    re-entrant corner without :class:`CornerRFF`.
 
     Parameters
     ----------
     recipe : Recipe
         Any recipe or sum of recipes.
+    parts : str or sequence of str, optional
+        Names of boundary parts as in ``domain.parts``, or patterns such as
+        ``"edge*"``; all parts when left out. They are looked up when the
+        recipe meets its domain.
 
     Examples
     --------
@@ -157,28 +73,52 @@ def bubble(recipe: Recipe) -> Bubble:
     >>> features = bubble(GaussianRFF(2, length_scale=0.3)).bind(Box([0.0], [1.0]))
     >>> bool((features(np.array([[0.0], [1.0]])) == 0.0).all())
     True
+    >>> sorted(bubble(GaussianRFF(2, length_scale=0.3), parts="x-").bind(Box([0.0], [1.0])).zero_parts)
+    ['x-']
     """
     if not isinstance(recipe, Recipe):
         raise ValueRangeError(
             f"bubble takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
             "Window first and bind afterwards: bubble(recipe).bind(domain)."
         )
-    return Bubble(recipe)
+    if parts is None:
+        return Bubble(recipe)
+    names = (parts,) if isinstance(parts, str) else tuple(parts)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueRangeError(
+            f"parts must be names of boundary parts, such as 'x-' or ['edge0', 'edge1']; got {parts!r:.80}. "
+            "Leave it out to have all parts, or leave the features unwindowed to have none."
+        )
+    return Bubble(recipe, names)
 
 
 @register
 @dataclass(frozen=True, slots=True, eq=False)
 class Window(FeatureMap):
-    """Features times a cutoff, beta(x) phi_j(x), by the product rule."""
+    """Features times a cutoff, beta(x) phi_j(x), by the product rule.
+
+    Parameters
+    ----------
+    inner : FeatureMap
+        phi.
+    cutoff : Cutoff
+        beta.
+    zero_on, parts : sequence of str
+        The domain's names of the parts on which beta vanishes, and of all parts.
+    """
 
     inner: FeatureMap
     cutoff: Cutoff
+    zero_on: tuple[str, ...]
+    parts: tuple[str, ...]
     lower: FloatArray = field(init=False)
     side: FloatArray = field(init=False)
 
     kind: ClassVar[str] = "window"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "zero_on", tuple(self.zero_on))
+        object.__setattr__(self, "parts", tuple(self.parts))
         object.__setattr__(self, "lower", self.inner.lower)
         object.__setattr__(self, "side", self.inner.side)
 
@@ -216,29 +156,45 @@ class Window(FeatureMap):
         return beta.sup_value * phi.sup_curvatures + mixed + beta.sup_curvature * phi.sup_values
 
     @property
+    def zero_parts(self) -> frozenset[str]:
+        return self.inner.zero_parts.union(self.zero_on)
+
+    @property
     def zero_trace(self) -> bool:
-        return True
+        return self.zero_parts.issuperset(self.parts)
 
     @property
     def smallest_floor(self) -> float:
         return self.inner.smallest_floor
 
+    @property
+    def breaks(self) -> tuple[FloatArray, ...]:
+        return self.inner.breaks
+
     def quadrature_order(self, floor: float) -> tuple[int, ...]:
         return tuple(n + self.cutoff.extra_order for n in self.inner.quadrature_order(floor))
+
+    def composite_order(self, floor: float) -> tuple[int, ...]:
+        return tuple(n + self.cutoff.extra_order for n in self.inner.composite_order(floor))
 
     def arrays(self) -> dict[str, FloatArray]:
         return prefixed("inner.", self.inner.arrays())
 
     def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "cutoff": self.cutoff.settings(), "inner": self.inner.settings()}
+        own = {"zero_on": list(self.zero_on), "parts": list(self.parts)}
+        return {"kind": self.kind, "cutoff": self.cutoff.settings(), "inner": self.inner.settings()} | own
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         own = dict(settings["cutoff"])
         kind = own.pop("kind")
-        if kind not in _CUTOFFS:
+        if kind not in CUTOFFS:
             raise ArchiveError(
                 f"The saved window is of kind {kind!r}, which this version does not know; it knows "
-                f"{', '.join(sorted(_CUTOFFS))}. Was the file written by a newer version of the library?"
+                f"{', '.join(sorted(CUTOFFS))}. Was the file written by a newer version of the library?"
             )
-        return cls(restore(settings["inner"], unprefixed("inner.", arrays)), _CUTOFFS[kind](**own))
+        inner = restore(settings["inner"], unprefixed("inner.", arrays))
+        # Windows were once of whole boxes only, and saved without names.
+        faces = box_faces(inner.dimension)
+        names = (tuple(settings.get(key, faces)) for key in ("zero_on", "parts"))
+        return cls(inner, CUTOFFS[kind](**own), *names)

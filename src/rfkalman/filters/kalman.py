@@ -48,6 +48,8 @@ _LOG_2PI = math.log(2.0 * math.pi)
 _BLOCK = 1024
 #: Up to this order a triangle is multiplied as if it were full.
 _SMALL = 32
+#: Up to this many entries a root, and a diagonal written out to its shape, fit the fastest cache together.
+_SMALL_ROOT = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +69,13 @@ class Analysis(Gaussian):
     log_evidence: float = 0.0
     indicator: float = 0.0
     n_used: int = 0
+
+
+# The slots of a record, bound once: a kernel fills them without the checks of the constructor.
+_new = object.__new__
+_put_mean, _put_root, _put_evidence, _put_indicator, _put_used = (
+    getattr(Analysis, name).__set__ for name in ("mean", "root", "log_evidence", "indicator", "n_used")
+)
 
 
 class StreamsAnalysis(NamedTuple):
@@ -151,12 +160,12 @@ def run(
         values = _readings(m.shape[0], obs, y)
         before = S
         if step is not None:
-            m, S = _forecast(m, S, step)
+            m, S = _forecast(m, S, step, scratch)
         if analyse is None:
             # A forecast root made here is nobody else's: the analysis may be written over it.
             post = _analyse(m, S, obs, values, None, S is not before, scratch)
         else:
-            post = analyse(_gaussian(m, S), obs, values)
+            post = analyse(_gaussian(m, S), obs, np.asarray(y, dtype=np.float64))
         m, S = post.mean, post.root
         yield post
 
@@ -187,12 +196,14 @@ def run_streams(
             )
         if obs.H.shape[1] != m.shape[0]:
             raise _wrong_columns(obs.H, m.shape[0])
+        if obs.offset is not None:
+            values = values - obs.offset[:, None]
         if m.shape[1] not in (1, values.shape[1]):
             raise ShapeError(f"y has {values.shape[1]} streams but earlier batches had {m.shape[1]}.")
         if m.shape[1] != values.shape[1]:
             m = np.repeat(m, values.shape[1], axis=1)
         if step is not None:
-            m, S = _forecast(m, S, step)
+            m, S = _forecast(m, S, step, scratch)
         finite: NDArray[np.bool_] = np.asarray(np.isfinite(values))
         if not finite.all():
             shared: NDArray[np.bool_] = np.asarray(finite.all(axis=1))
@@ -204,9 +215,9 @@ def run_streams(
                 )
             obs, values = obs.keep(shared), values[shared]
         if values.shape[0] == 0:
-            yield StreamsAnalysis(frozen(m.T.copy()), S, np.zeros(m.shape[1]), 0.0)
+            yield StreamsAnalysis(frozen(m.T.copy()), frozen(S), frozen(np.zeros(m.shape[1])), 0.0)
             continue
-        update = _condition(m, S, obs, values - obs.H @ m, None, step is not None, scratch)
+        update = _condition(m, S, obs, values, None, step is not None, scratch)
         m, S = update.mean, frozen(update.root)
         constant = obs.n_obs * _LOG_2PI + obs.log_det_noise + update.log_det
         evidence = -0.5 * (constant + np.asarray(update.quad))
@@ -215,7 +226,7 @@ def run_streams(
 
 def fast(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> _Update:
     """The Gram kernels: thin or wide, whichever is smaller. Loses about ``indicator`` relative digits."""
-    return _thin(m, S, G, v, False, _Scratch()) if 2 * G.shape[0] <= G.shape[1] else _wide(m, S, G, v)
+    return _thin(m, S, G, v, 1.0, False, _Scratch()) if 2 * G.shape[0] <= G.shape[1] else _wide(m, S, G, v)
 
 
 def orthogonal(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> _Update:
@@ -267,15 +278,14 @@ def analyse_joseph(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
 
 def _record(m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_used: int) -> Analysis:
     """An Analysis of arrays a kernel has just made: no copy, no check."""
-    post = object.__new__(Analysis)
-    put = object.__setattr__
-    m.flags.writeable = False
-    S.flags.writeable = False
-    put(post, "mean", m)
-    put(post, "root", S)
-    put(post, "log_evidence", evidence)
-    put(post, "indicator", indicator)
-    put(post, "n_used", n_used)
+    post = _new(Analysis)
+    m.setflags(write=False)
+    S.setflags(write=False)
+    _put_mean(post, m)
+    _put_root(post, S)
+    _put_evidence(post, evidence)
+    _put_indicator(post, indicator)
+    _put_used(post, n_used)
     return post
 
 
@@ -286,7 +296,7 @@ def _readings(dim: int, obs: Observation, y: ArrayLike) -> FloatArray:
         raise ShapeError(f"y must have shape ({H.shape[0]},), one reading per row of obs.H; got {values.shape}.")
     if H.shape[1] != dim:
         raise _wrong_columns(H, dim)
-    return values
+    return values if obs.offset is None else values - obs.offset
 
 
 def _wrong_columns(H: FloatArray, dim: int) -> ShapeError:
@@ -296,7 +306,9 @@ def _wrong_columns(H: FloatArray, dim: int) -> ShapeError:
     )
 
 
-def _forecast(m: FloatArray, S: FloatArray, step: LinearStep) -> tuple[FloatArray, FloatArray]:
+def _forecast(
+    m: FloatArray, S: FloatArray, step: LinearStep, scratch: _Scratch | None = None
+) -> tuple[FloatArray, FloatArray]:
     F = step.transition
     if F.shape[0] != m.shape[0]:
         raise ShapeError(
@@ -304,7 +316,7 @@ def _forecast(m: FloatArray, S: FloatArray, step: LinearStep) -> tuple[FloatArra
         )
     if F.ndim == 1:
         mean = F * m if m.ndim == 1 else F[:, None] * m
-        root = (S.T * F).T
+        root = (S.T * (F if scratch is None else scratch.rows(F, S.shape[1]))).T
     else:
         mean = F.dot(m)
         # Column-major in, whichever way F is stored, so that no copy is made on the way to BLAS.
@@ -338,16 +350,15 @@ def _analyse(
     m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray, kernel: Kernel | None,
     overwrite: bool, scratch: _Scratch,
 ) -> Analysis:  # fmt: skip
-    v = y - obs.H.dot(m)
     # One multiply-add per reading finds every NaN and infinity; the mask is made only when there is one.
-    if not math.isfinite(v.dot(v)):
+    if not math.isfinite(y.dot(y)):
         finite = np.isfinite(y)
         if not finite.all():
-            obs, v = obs.keep(finite), v[finite]
-    n = v.shape[0]
+            obs, y = obs.keep(finite), y[finite]
+    n = y.shape[0]
     if n == 0:
         return _record(m, S, 0.0, 0.0, 0)
-    mean, root, quad, log_det, indicator = _condition(m, S, obs, v, kernel, overwrite, scratch)
+    mean, root, quad, log_det, indicator = _condition(m, S, obs, y, kernel, overwrite, scratch)
     evidence = -0.5 * (n * _LOG_2PI + _log_det_noise(obs, n) + log_det + float(quad))
     return _record(mean, root, evidence, indicator, n)
 
@@ -358,44 +369,53 @@ def _log_det_noise(obs: Observation, n: int) -> float:
 
 
 def _condition(
-    m: FloatArray, S: FloatArray, obs: Observation, v: FloatArray, kernel: Kernel | None,
+    m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray, kernel: Kernel | None,
     overwrite: bool, scratch: _Scratch,
 ) -> _Update:  # fmt: skip
-    """Posterior of a belief given innovations v = y - H m, (N_o,) or (N_o, n_streams)."""
-    N, k = v.shape[0], S.shape[1]
+    """Posterior of a belief given finite readings, (N_o,) or (N_o, n_streams)."""
+    N, k = y.shape[0], S.shape[1]
+    if kernel is None and N > 4 * k > 0 and obs.factor is None:
+        update = _compressed(m, S, obs, y)
+        if update.indicator <= INDICATOR_LIMIT:
+            return update
+    v = y - obs.H.dot(m)
     if k == 0:
         # A certain belief learns nothing; the readings still have a density.
         v = obs.whiten(v)
         return _Update(m, S, np.einsum("i...,i...->...", v, v), 0.0, 0.0)
-    if kernel is None and N > 4 * k and obs.factor is None:
-        update = _compressed(m, S, obs, v)
-        if update.indicator <= INDICATOR_LIMIT:
-            return update
     if isinstance(obs.std, float):
         weight = 1.0 / obs.std
-        v = v * weight
         # (S^T H^T)^T: column-major in, so that no copy is made on the way to BLAS.
-        G = blas.dgemm(weight, S, obs.H.T, trans_a=1, c=scratch.take(S.shape[0], k, N)[0], overwrite_c=1).T
+        G = blas.dgemm(1.0, S, obs.H.T, trans_a=1, c=scratch.take(S.shape[0], k, N)[0], overwrite_c=1).T
     else:
+        weight = 1.0
         v = obs.whiten(v)
         G = np.dot(obs.whiten(obs.H), S)
+    if kernel is None and 2 * N <= k:
+        update = _thin(m, S, G, v, weight, overwrite, scratch)
+        if update.indicator <= INDICATOR_LIMIT:
+            return update
+    if weight != 1.0:
+        G, v = weight * G, weight * v
     if kernel is not None:
         return kernel(m, S, G, v)
-    if 2 * N <= k:
-        update = _thin(m, S, G, v, overwrite, scratch)
-    else:
+    if 2 * N > k:
         update = _wide(m, S, G, v)
-    return update if update.indicator <= INDICATOR_LIMIT else orthogonal(m, S, G, v)
+        if update.indicator <= INDICATOR_LIMIT:
+            return update
+    return orthogonal(m, S, G, v)
 
 
 class _Scratch:
-    """Buffers that a run uses again at every batch: fresh memory costs as much as the product written into it."""
+    """Buffers that a run uses again at every batch: at r = 400 the page faults of fresh ones show in the time."""
 
-    __slots__ = ("_buffers", "_shape")
+    __slots__ = ("_buffers", "_diagonal", "_rows", "_shape")
 
     def __init__(self) -> None:
         self._shape = (-1, -1, -1)
         self._buffers: tuple[FloatArray, FloatArray, FloatArray]
+        self._diagonal: FloatArray | None = None
+        self._rows: FloatArray | None = None
 
     def take(self, r: int, k: int, N: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Column-major arrays for G^T (k, N), Z or W (k, N) and S Z (r, N), with anything in them."""
@@ -406,32 +426,50 @@ class _Scratch:
             )  # fmt: skip
         return self._buffers
 
+    def rows(self, diagonal: FloatArray, k: int) -> FloatArray:
+        """A diagonal that multiplies the rows of S^T, (k, r); written out in full when it comes again and is small.
+
+        Arrays of equal shape are multiplied in one loop instead of k: about 1 us of 60 at r = 61.
+        """
+        if diagonal is not self._diagonal:
+            self._diagonal, self._rows = diagonal, None
+        elif self._rows is not None and self._rows.shape[0] == k:
+            return self._rows
+        elif k * diagonal.shape[0] <= _SMALL_ROOT:
+            self._rows = np.tile(diagonal, (k, 1))
+            return self._rows
+        return diagonal
+
 
 @lru_cache(maxsize=4)
-def _identity(n: int) -> FloatArray:
-    return frozen(np.eye(n, order="F"))
+def _identity(n: int) -> tuple[FloatArray, FloatArray]:
+    """The identity matrix and its diagonal."""
+    return frozen(np.eye(n, order="F")), frozen(np.ones(n))
 
 
 def _thin(
-    m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray, overwrite: bool, scratch: _Scratch
+    m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray, weight: float, overwrite: bool, scratch: _Scratch
 ) -> _Update:
     """Andrews' form: I + G G^T = C^T C, S+ = S - (S Z) W^T with Z = G^T C^-1 and W = G^T (C + I)^-1.
+
+    ``G`` and ``v`` still lack the factor ``weight``: in the products it is free.
 
     The two N_o x N_o triangles are inverted because a product runs three times
     as fast as a triangular solve with r columns. Z and W have norms below one;
     merged into one matrix, S+ = S - (S G^T) M G, they would cost less but
-    multiply the rounding error by the norm of G (measured: 100 indicators).
+    multiply the rounding error by the norm of G (measured: up to 500 indicators).
     """
     GT = G.T
     k, N = GT.shape
+    identity, ones = _identity(N)
     small = N <= _SMALL
     if small:
-        gram = blas.dgemm(1.0, GT, GT, trans_a=1, beta=1.0, c=_identity(N))
+        gram = blas.dgemm(weight * weight, GT, GT, trans_a=1, beta=1.0, c=identity)
     else:
-        gram = blas.dsyrk(1.0, GT, trans=1, beta=1.0, c=_identity(N))
+        gram = blas.dsyrk(weight * weight, GT, trans=1, beta=1.0, c=identity)
     diagonal = gram.ravel("K")[:: N + 1]
-    # Through lists: at N_o in the tens a reduction of NumPy costs more than the numbers it reduces.
-    indicator = EPS * (max(diagonal.tolist()) - 1.0)
+    # idamax here and a list below: at N_o in the tens a reduction of NumPy costs more than the numbers it reduces.
+    indicator = EPS * (float(diagonal[blas.idamax(diagonal)]) - 1.0)
     if not indicator <= INDICATOR_LIMIT and overwrite:
         # Nothing has been overwritten yet: the caller goes on with the orthogonal kernel.
         return _Update(m, S, 0.0, 0.0, indicator)
@@ -442,24 +480,29 @@ def _thin(
     det = math.prod(pivots)
     log_det = 2.0 * (math.log(det) if det < math.inf else sum(map(math.log, pivots)))
     inverse, _ = lapack.dtrtri(C)
-    diagonal += 1.0
+    np.add(diagonal, ones, diagonal)
     shifted, _ = lapack.dtrtri(C, overwrite_c=1)
     _, product, U = scratch.take(S.shape[0], k, N)
     if small:
-        Z = blas.dgemm(1.0, GT, inverse, c=product, overwrite_c=1)
+        Z = blas.dgemm(weight, GT, inverse, c=product, overwrite_c=1)
         U = blas.dgemm(1.0, S, Z, c=U, overwrite_c=1)
-        W = blas.dgemm(1.0, GT, shifted, c=product, overwrite_c=1)
+        W = blas.dgemm(weight, GT, shifted, c=product, overwrite_c=1)
     else:
         # The zeros below the diagonals are worth skipping once there are many.
         np.copyto(product, GT)
-        Z = blas.dtrmm(1.0, inverse, product, side=1, overwrite_b=1)
+        Z = blas.dtrmm(weight, inverse, product, side=1, overwrite_b=1)
         U = blas.dgemm(1.0, S, Z, c=U, overwrite_c=1)
         np.copyto(product, GT)
-        W = blas.dtrmm(1.0, shifted, product, side=1, overwrite_b=1)
+        W = blas.dtrmm(weight, shifted, product, side=1, overwrite_b=1)
     root = blas.dgemm(-1.0, U, W, trans_b=1, beta=1.0, c=S, overwrite_c=overwrite)
     q = inverse.T.dot(v)
-    quad: float | FloatArray = float(q.dot(q)) if v.ndim == 1 else np.einsum("ij,ij->j", q, q)
-    return _Update(m + U.dot(q), root, quad, log_det, indicator)
+    if v.ndim == 1:
+        quad: float | FloatArray = weight * weight * float(q.dot(q))
+        mean = blas.dgemv(weight, U, q, beta=1.0, y=m)
+    else:
+        quad = weight * weight * np.einsum("ij,ij->j", q, q)
+        mean = m + weight * U.dot(q)
+    return _Update(mean, root, quad, log_det, indicator)
 
 
 def _wide(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> _Update:
@@ -497,27 +540,28 @@ def _from_gram(
     return _Update(mean, root, np.square(q).sum(axis=0), log_det, relative), a
 
 
-def _compressed(m: FloatArray, S: FloatArray, obs: Observation, v: FloatArray) -> _Update:
-    """N_o much larger than r: accumulate the Gram matrix of the whitened [H v] block by block.
+def _compressed(m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray) -> _Update:
+    """N_o much larger than r: accumulate the Gram matrix of the whitened [H, y - H m] block by block.
 
-    r^2 flops per reading instead of 3 r^2. The rounding of H^T R^-1 H passes
-    through S on both sides, so the estimate uses |S|^2 |H^T R^-1 H|; where that
-    is too coarse the caller multiplies by S first.
+    r^2 flops per reading instead of 3 r^2, and one pass over H. The rounding of
+    H^T R^-1 H passes through S on both sides, so the estimate uses
+    |S|^2 |H^T R^-1 H|; where that is too coarse the caller multiplies by S first.
     """
     r = S.shape[0]
     gram = np.zeros((r, r), order="F")
-    w = np.zeros((r, *v.shape[1:]))
+    w = np.zeros((r, *y.shape[1:]))
     vv: float | FloatArray = 0.0
     scalar = isinstance(obs.std, float)
-    for start in range(0, v.shape[0], _BLOCK):
-        rows, part = obs.H[start : start + _BLOCK], v[start : start + _BLOCK]
+    for start in range(0, y.shape[0], _BLOCK):
+        rows = obs.H[start : start + _BLOCK]
+        part = y[start : start + _BLOCK] - rows.dot(m)
         if not scalar:
             std = np.asarray(obs.std)[start : start + _BLOCK]
             rows = rows / std[:, None]
             part = part / (std if part.ndim == 1 else std[:, None])
         gram = blas.dsyrk(1.0, rows.T, beta=1.0, c=gram, overwrite_c=1)
-        w += np.dot(rows.T, part)
-        vv = vv + np.square(part).sum(axis=0)
+        w += rows.T.dot(part)
+        vv = vv + (part.dot(part) if part.ndim == 1 else np.einsum("ij,ij->j", part, part))
     if scalar:
         precision = 1.0 / float(obs.std) ** 2  # type: ignore[arg-type]
         gram *= precision

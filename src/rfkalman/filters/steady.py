@@ -65,15 +65,15 @@ class ConstantGain:
 
     def correct(self, mean: FloatArray, y: FloatArray) -> tuple[FloatArray, float] | None:
         """Mean and log evidence after the readings; None if one of them is not finite."""
-        v = y - np.dot(self.obs.H, mean)
-        if not math.isfinite(np.dot(v, v)):  # before any product: infinity times zero is an invalid operation
+        v = y - self.obs.H.dot(mean)
+        if not math.isfinite(v.dot(v)):  # before any product: infinity times zero is an invalid operation
             return None
-        q = np.dot(self.project, v)
-        quad = float(np.dot(q, q))
+        q = self.project.dot(v)
+        quad = float(q.dot(q))
         if self.subtract:
             v = self.obs.whiten(v)
-            quad = float(np.dot(v, v)) - quad
-        return mean + np.dot(self.lift, q), self.constant - 0.5 * quad
+            quad = float(v.dot(v)) - quad
+        return mean + self.lift.dot(q), self.constant - 0.5 * quad
 
 
 class Recursion:
@@ -117,7 +117,7 @@ class Recursion:
             found = gain.correct(prior.mean, values)
             if found is not None:
                 return kalman._record(found[0], gain.analysis_root, found[1], gain.indicator, values.shape[0])
-        post = kalman.analyse(prior, obs, values)
+        post = kalman.analyse(prior, obs, y)
         self._gain = self._note(prior, obs, post)
         return post
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from .._checks import FloatArray, as_finite
-from ..domains import Box
+from ..conditions import restored_condition
+from ..domains import restore as restore_domain
 from ..errors import ArchiveError
 from ..features.base import prefixed, restore, unprefixed
 from ..field import Field
@@ -132,8 +133,13 @@ def _pack_space(space: WhitenedSpace, arrays: dict[str, FloatArray]) -> dict[str
     arrays |= prefixed("features.", space.features.arrays())
     arrays |= prefixed("probe.", space.pde.probe())
     arrays |= {f"term.{term.name}": term.matrix for term in space.terms}
+    arrays |= prefixed("domain.", space.pde.domain.arrays())
     arrays |= {
         "transform": space.transform,
+        "lifts": space.lifts,
+        "strengths": space.strengths,
+        "trace_rows": space.trace_rows,
+        "form": space.form,
         "singular_values": space.singular_values,
         "unit_load": space.unit_load,
     }
@@ -145,7 +151,7 @@ def _pack_space(space: WhitenedSpace, arrays: dict[str, FloatArray]) -> dict[str
         "floor_candidates": list(space.floor_candidates),
         "order": list(space.order),
         "memory": space.memory,
-        "health": space.health,
+        "health": dict(space.health),
     }
 
 
@@ -157,22 +163,32 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
                 f"the saved PDE has functions for {', '.join(probe)}, which a file cannot hold; "
                 "pass the same equation: load(path, pde=...)."
             )
-        pde = _rebuilt_pde(header["pde"])
+        pde = _rebuilt_pde(header["pde"], unprefixed("domain.", arrays))
     _require_same(pde, header["pde"], probe)
     features = restore(header["features"], unprefixed("features.", arrays))
     transform = as_finite("transform", arrays["transform"], (features.n_features, None))
-    r = transform.shape[1]
+    lifts = as_finite("lifts", arrays["lifts"], (features.n_features, None))
+    n = transform.shape[1] + lifts.shape[1]
     terms = tuple(
-        Term(name, float(value), as_finite(f"term.{name}", arrays[f"term.{name}"], (r, r)))
+        Term(
+            name,
+            float(value),
+            as_finite(f"term.{name}", arrays[f"term.{name}"], (n, n)),
+            pde.factors.get(name.split(".")[0]),
+        )
         for name, value in header["coefficients"].items()
     )
     return WhitenedSpace(
         pde=pde,
         features=features,
         transform=transform,
+        lifts=lifts,
+        strengths=as_finite("strengths", arrays["strengths"], (lifts.shape[1],)),
+        trace_rows=as_finite("trace_rows", arrays["trace_rows"], (None, lifts.shape[1])),
+        form=as_finite("form", arrays["form"], (n, n)),
         singular_values=as_finite("singular_values", arrays["singular_values"], (None,)),
         terms=terms,
-        unit_load=as_finite("unit_load", arrays["unit_load"], (r,)),
+        unit_load=as_finite("unit_load", arrays["unit_load"], (n,)),
         mass_floor=float(header["mass_floor"]),
         floor_candidates=tuple(header["floor_candidates"]),
         order=tuple(header["order"]),
@@ -181,16 +197,15 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
     )
 
 
-def _rebuilt_pde(saved: dict[str, Any]) -> LinearPDE:
-    domain = saved["domain"]
-    if domain.get("kind") != "box":
-        raise ArchiveError(f"the saved domain is of kind {domain.get('kind')!r}, which this version does not know.")
+def _rebuilt_pde(saved: dict[str, Any], arrays: dict[str, FloatArray]) -> LinearPDE:
     return LinearPDE(
-        Box(domain["lower"], domain["upper"]),
+        restore_domain(saved["domain"], arrays),
         diffusion=saved["diffusion"],
         velocity=saved["velocity"],
         reaction=saved["reaction"],
         source=saved["source"],
+        boundary={part: restored_condition(condition) for part, condition in saved["boundary"].items()},
+        conservative=bool(saved["conservative"]),
     )
 
 

@@ -148,8 +148,21 @@ class Propagator(ABC):
         taken to be that fraction, so that evenly spaced times give one gap.
         """
         pieces = self._pieces(generator, t0, t1, t0 if anchor is None else anchor)
+        if generator.varying is not None:
+            return self._varying_step(generator, t0, pieces)
         kernels = {length: self.kernel(generator, length) for length, _ in pieces}
         return _Route.of(generator, [(kernels[length], count) for length, count in pieces]).step(t0)
+
+    def _varying_step(self, generator: Generator, t0: float, pieces: _Pieces) -> LinearStep:
+        """Coefficients that change in time: frozen at the middle of each sub-step, which is of second order."""
+        total, t = _step(frozen(np.ones(generator.dim)), None, None), t0
+        for length, count in pieces:
+            for k in range(count):
+                begin = t + k * length
+                now = generator.at(begin + 0.5 * length)
+                total = _compose(total, _Route.of(now, [(self.kernel(now, length), 1)]).step(begin))
+            t += count * length
+        return total
 
     def _longest_step(self, generator: Generator) -> float | None:
         """The sub-step this generator needs; None when cutting would change nothing."""
@@ -236,6 +249,8 @@ class CachedSteps:
 
     def step(self, t0: float, t1: float) -> LinearStep:
         """The step from ``t0`` to ``t1``; see :meth:`Propagator.step`."""
+        if self.generator.varying is not None:
+            return self.propagator.step(self.generator, t0, t1, self.anchor)
         return self._route(self.propagator._pieces(self.generator, t0, t1, self.anchor)).step(t0)
 
     def _assemble(self, pieces: _Pieces) -> _Route:

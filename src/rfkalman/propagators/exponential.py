@@ -86,7 +86,7 @@ class Exponential(Propagator):
         return {1: 2.0, 2: 3.58, 3: 4.6}.get(self.nodes, self.nodes + 1.0)
 
     def _longest_step(self, generator: Generator) -> float | None:
-        return self.max_step if callable(generator.forcing) else None
+        return self.max_step if callable(generator.forcing) or generator.varying is not None else None
 
     def _discretise(self, generator: Generator, dt: float) -> Kernel:
         # Constant forcing is the polynomial of degree 0: one node carries it.

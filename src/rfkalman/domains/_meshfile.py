@@ -1,0 +1,126 @@
+"""Mesh files through meshio: which cells are the domain, which facets carry which name, what gmsh left out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import FloatArray, missing_extra
+from ..errors import ValueRangeError
+
+__all__ = ["read"]
+
+#: Cell types by dimension, first and second order.
+_TYPES = {0: ("vertex",), 1: ("line", "line3"), 2: ("triangle", "triangle6"), 3: ("tetra", "tetra10")}
+_DIMENSION = {name: d for d, names in _TYPES.items() for name in names}
+
+Table = NDArray[Any]
+
+
+def read(path: str | os.PathLike[str]) -> tuple[FloatArray, Table, dict[str, Table], tuple[str, ...]]:
+    """Points (P, d), cells (m, k), named facets and notes from a mesh file."""
+    found = _loaded(path)
+    kinds = [block.type for block in found.cells]
+    notes: list[str] = []
+    d = max((block.dim for block in found.cells), default=0)
+    blocks = [block for block in found.cells if block.dim == d]
+    foreign = [block.type for block in blocks if block.type not in _DIMENSION]
+    if foreign:
+        raise ValueRangeError(
+            f"{path} holds cells of type {foreign[0]!r}; only triangles and tetrahedra of first or second order (and "
+            "lines in 1-D) are read. In gmsh switch recombination off and use -order 1 or 2."
+        )
+    if d == 0:
+        raise ValueRangeError(
+            f"{path} holds no triangles or tetrahedra (it holds {', '.join(sorted(set(kinds))) or 'no cells'}). gmsh "
+            "saves only what is in a physical group once there is one: add the domain as a Physical Surface or Volume."
+        )
+    if len({block.type for block in blocks}) > 1:
+        raise ValueRangeError(
+            f"{path} mixes cells of type {' and '.join(sorted({b.type for b in blocks}))}; use one order throughout."
+        )
+    cells = np.concatenate([np.asarray(block.data) for block in blocks])
+    points = _flattened(path, np.asarray(found.points, dtype=np.float64), cells, d, notes)
+    return points, cells, _named_facets(found, d, notes), tuple(notes)
+
+
+def _loaded(path: str | os.PathLike[str]) -> Any:
+    try:
+        import meshio  # type: ignore[import-untyped, unused-ignore]
+    except ImportError as error:
+        raise missing_extra("meshio", "mesh", "Reading a mesh file") from error
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no mesh file {path}.")
+    said = io.StringIO()
+    try:
+        # The reader prints what it cannot read, and then leaves the program.
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return meshio.read(path)
+    except (SystemExit, Exception) as error:
+        reason = str(error) if not isinstance(error, SystemExit) else " ".join(said.getvalue().split())
+        hint = "Is it a mesh file that meshio knows, with the usual ending?"
+        if "gmsh:physical" in reason or "ncompatible cell data" in reason:
+            hint = (
+                "Some of its cells are in a physical group, some are not, as gmsh writes them with Mesh.SaveAll = 1; "
+                "the reader cannot tell them apart. Save with Mesh.SaveAll = 0, or as version 2.2 (-format msh2)."
+            )
+        raise ValueRangeError(f"{path} cannot be read: {reason or type(error).__name__}. {hint}") from error
+
+
+def _flattened(path: Any, points: FloatArray, cells: Table, d: int, notes: list[str]) -> FloatArray:
+    """Points with d coordinates; those that do not vary over the cells are dropped."""
+    extra = points.shape[1] - d
+    if extra <= 0:
+        return points
+    used = points[np.unique(cells)]
+    spread = np.ptp(used, axis=0)
+    # Of several that do not vary, the last: the plane of a drawing is x and y.
+    by_spread = sorted(range(points.shape[1]), key=lambda axis: (spread[axis], -axis))
+    drop = sorted(by_spread[:extra])
+    if (spread[drop] > 1e-9 * spread.max()).any():
+        axis = drop[int(np.argmax(spread[drop]))]
+        raise ValueRangeError(
+            f"{path} holds cells of dimension {d} in space: coordinate {'xyz'[axis]} varies by {spread[axis]:.3g}. "
+            "A domain is a flat or a solid piece; project the surface, or add its volume to a physical group."
+        )
+    for axis in drop:
+        notes.append(f"Coordinate {'xyz'[axis]} is {used[0, axis]:g} throughout and was dropped.")
+    return np.ascontiguousarray(np.delete(points, drop, axis=1))
+
+
+def _named_facets(found: Any, d: int, notes: list[str]) -> dict[str, Table]:
+    """Facets by the name of their physical group or cell set; a group without a name goes by its number."""
+    facets: dict[str, list[Table]] = {}
+    titles: dict[int, str] = {}
+    for name, value in found.field_data.items():
+        if np.shape(value) == (2,) and int(value[1]) == d - 1:
+            titles[int(value[0])] = name
+            facets.setdefault(name, [])
+    sets = {name: members for name, members in found.cell_sets.items() if not name.startswith("gmsh:")}
+    physical = found.cell_data.get("gmsh:physical")
+    for i, block in enumerate(found.cells):
+        if block.dim != d - 1 or block.type not in _DIMENSION:
+            continue
+        data = np.asarray(block.data)
+        for name, members in sets.items():
+            chosen = members[i]
+            if chosen is not None and len(chosen):
+                facets.setdefault(name, []).append(data[np.asarray(chosen, dtype=np.int64)])
+        if physical is None:
+            continue
+        tags = np.asarray(physical[i])
+        for tag in np.unique(tags[tags != 0]).tolist():
+            title = titles.get(tag)
+            if title is None:
+                title = titles[tag] = str(tag)
+                notes.append(f"Physical group {tag} has no name; its boundary part is {title!r}.")
+            # The same facets come as a cell set too where the format has both.
+            facets.setdefault(title, []).append(data[tags == tag])
+    none = np.empty((0, d), dtype=np.int64)
+    return {name: np.concatenate([none, *(table[:, :d] for table in tables)]) for name, tables in facets.items()}

@@ -1,0 +1,333 @@
+"""Meshes of triangles or tetrahedra, straight or curved, with the boundary parts of their file."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import ConvexHull
+
+from .._checks import FloatArray, frozen
+from ._locate import Locator
+from ._meshfile import read
+from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged
+from .base import BoundaryRule, Corner, Domain, ListedBoundary, _raised, boundary_slack, checked_names, register
+from .box import per_axis
+from .polygon import GRADED_FROM, STRAIGHT, find_corners, sample_simplices, uniform_barycentric
+from .simplex import (
+    CellRule,
+    FacetRule,
+    IntArray,
+    bernstein,
+    cell_phases,
+    determinants,
+    grouped,
+    half_phases,
+    points_for_phase,
+    shape_functions,
+    triangle_groups,
+)
+
+__all__ = ["Mesh"]
+
+#: Where edges are curved, tangents of neighbours miss each other by the error of the mesh.
+_STRAIGHT_CURVED = 0.05
+#: Points per direction that a curved map adds to what the phase calls for.
+_CURVED_EXTRA = 2
+
+
+@register
+@dataclass(frozen=True, slots=True, eq=False)
+class Mesh(Domain):
+    """The union of the cells of a mesh; reading one from a file needs the extra ``mesh``.
+
+    The mesh says where the field lives and how to integrate over it; the features
+    know nothing of its cells.
+
+    Parameters
+    ----------
+    points : (P, d) array_like
+        Nodes in the user's unit of length, anywhere; d is 1, 2 or 3.
+    cells : (m, k) array_like of int
+        Lines, triangles or tetrahedra: d + 1 vertices each, followed in
+        second-order cells by their edge nodes in the order of VTK and meshio.
+    boundary : mapping of str to (f, .) array_like of int, optional
+        Facets of each named boundary part, by their vertices (edge nodes may
+        follow and are not needed). What no name covers is the part ``boundary``.
+    curved : bool
+        Whether the edge nodes of second-order cells bend them; False ignores these nodes.
+    names : mapping of str to str, optional
+        Other names for the parts; see :meth:`renamed`.
+    notes : tuple of str
+        What is already known about the mesh; what its construction finds is added.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What was done to the mesh and what a user should know about it.
+
+    Examples
+    --------
+    >>> square = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]], {"inlet": [[3, 0]]})
+    >>> square.volume, square.parts, square.part_measure("boundary")
+    (1.0, ('inlet', 'boundary'), 3.0)
+    """
+
+    points: FloatArray
+    cells: IntArray
+    boundary: Mapping[str, IntArray] = field(default_factory=dict)
+    curved: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    lower: FloatArray = field(init=False, repr=False)
+    upper: FloatArray = field(init=False, repr=False)
+    _local: FloatArray = field(init=False, repr=False)
+    _facets: IntArray = field(init=False, repr=False)
+    _tags: IntArray = field(init=False, repr=False)
+    _volumes: FloatArray = field(init=False, repr=False)
+    _kept: dict[str, Any] = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "mesh"
+
+    def __post_init__(self) -> None:
+        points, cells = checked_cells(self.points, self.cells)
+        d = points.shape[1]
+        notes = list(self.notes)
+        spare = len(points) - len(np.unique(cells))
+        if spare:
+            notes.append(f"{spare} of {len(points)} points belong to no cell and were left out.")
+        second = bool(self.curved) and cells.shape[1] > d + 1
+        if not second:
+            cells = cells[:, : d + 1]
+        used, flat = np.unique(cells, return_inverse=True)
+        renumber = np.full(len(points), -1, dtype=np.int64)
+        renumber[used] = np.arange(len(used))
+        points, cells = points[used], flat.reshape(cells.shape).astype(np.int64)
+        lower, upper = points.min(axis=0), points.max(axis=0)
+        local = points - lower
+        cells, turned = oriented(local, cells)
+        if turned:
+            notes.append(f"{turned} of {len(cells)} cells were oriented the other way and were turned.")
+        volumes = cell_volumes(local, cells, d)
+        facets, sides = outer_facets(cells, d, len(points))
+        tags, parts, found = tagged(self.boundary, facets[:, :d], sides, renumber, len(points))
+        notes += found
+        notes += suspicions(local, cells, d)
+        put = object.__setattr__
+        put(self, "points", frozen(points))
+        put(self, "cells", _fixed(cells))
+        put(self, "boundary", {name: _fixed(facets[tags == i, :d]) for i, name in enumerate(parts)})
+        put(self, "curved", second)
+        put(self, "lower", frozen(lower))
+        put(self, "upper", frozen(upper))
+        put(self, "_local", frozen(local))
+        put(self, "_facets", _fixed(facets))
+        put(self, "_tags", _fixed(tags))
+        put(self, "_volumes", frozen(volumes))
+        put(self, "_kept", {})
+        if not second:
+            notes += polygonal(local, facets, self.volume)
+        put(self, "notes", tuple(dict.fromkeys(notes)))
+        put(self, "names", checked_names(self.names, self.native_parts))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, curved: bool = True) -> Self:
+        """Read a mesh file through meshio; gmsh's physical names become boundary parts.
+
+        The cells of the highest dimension are the domain; facets of one dimension
+        less name its boundary. What was left out is said in ``notes``.
+
+        Parameters
+        ----------
+        path
+            Any format that meshio reads and that holds triangles or tetrahedra
+            (or lines, for a mesh in 1-D).
+        curved : bool
+            As in the constructor.
+        """
+        points, cells, boundary, notes = read(path)
+        return cls(points, cells, boundary, curved, notes=notes)
+
+    # -- the domain ---------------------------------------------------------------------------------------------------
+
+    @property
+    def volume(self) -> float:
+        return float(self._volumes.sum())
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, m."""
+        return len(self.cells)
+
+    @property
+    def is_convex(self) -> bool | None:
+        if self.dimension == 1:
+            return len(self._facets) == 2
+        if self.curved:
+            return None
+        hull = float(ConvexHull(self._local).volume)
+        return abs(hull - self.volume) <= 1e-9 * hull
+
+    @property
+    def native_parts(self) -> tuple[str, ...]:
+        return tuple(self.boundary)
+
+    def contains(self, x: FloatArray) -> Any:
+        if "locator" not in self._kept:
+            slack = float(boundary_slack(self.lower, self.upper).max())
+            self._kept["locator"] = Locator(self._local[self.cells], slack)
+        return self._kept["locator"].inside(np.asarray(x, dtype=np.float64) - self.lower)
+
+    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+        nodes = self._local[self.cells]
+        if not self.curved:
+            return self.lower + sample_simplices(nodes, self._volumes, n, rng)
+        d = self.dimension
+        cell = rng.choice(len(nodes), size=n, p=self._volumes / self._volumes.sum())
+        most = bernstein(nodes, d).max(axis=1)
+        xi = np.empty((n, d))
+        waiting = np.arange(n)
+        while waiting.size:
+            # The map of a bent cell thins out what it stretches; draws are kept in proportion to its Jacobian.
+            proposal = uniform_barycentric(rng, waiting.size, d)[:, 1:]
+            _, slopes = shape_functions(proposal, second=True)
+            density = determinants(np.einsum("nkt,nkd->ndt", slopes, nodes[cell[waiting]], optimize=True))
+            keep = rng.random(waiting.size) * most[cell[waiting]] < density
+            xi[waiting[keep]] = proposal[keep]
+            waiting = waiting[~keep]
+        N, _ = shape_functions(xi, second=True)
+        return np.asarray(self.lower + np.einsum("nk,nkd->nd", N, nodes[cell]))
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    def quadrature(self, order: int | tuple[int, ...], graded: bool = True) -> CellRule:
+        """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
+
+        Second-order cells are integrated through their own map. Straight triangles
+        at a re-entrant corner are halved towards it until they have 2^-14 of the
+        domain's size; ``graded=False`` leaves that out.
+        """
+        return self._rule(order, graded, extra=0)
+
+    def check_quadrature(self, order: int | tuple[int, ...]) -> CellRule:
+        return self._rule(_raised(order), graded=True, extra=2)
+
+    def _rule(self, order: int | tuple[int, ...], graded: bool, extra: int) -> CellRule:
+        d = self.dimension
+        wave = half_phases(per_axis("order", order, d)) / self.side
+        nodes = self._local[self.cells]
+        if d == 2 and not self.curved:
+            singular = np.zeros(self.cells.shape, dtype=bool)
+            if graded:
+                sharp = [node for node, corner in self._corners().items() if corner.angle > GRADED_FROM]
+                singular = np.isin(self.cells, sharp)
+            groups = triangle_groups(nodes, singular, wave, extra)
+        else:
+            counts = points_for_phase(cell_phases(nodes, wave)) + extra
+            groups = grouped(nodes, d, counts + (_CURVED_EXTRA if self.curved else 0))
+        return CellRule(groups, self.lower, self.volume)
+
+    def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> BoundaryRule:
+        d = self.dimension
+        chosen = self._facets[np.isin(self._tags, [self.native_parts.index(name) for name in natives])]
+        nodes = self._local[chosen]
+        wave = half_phases(per_axis("order", order, d)) / self.side
+        if d == 1:
+            x = self.points[chosen[:, 0]]
+            normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
+            return ListedBoundary(x, np.full(len(x), 1.0 / self.volume), normal, self.volume, float(len(x)))
+        counts = points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
+        return FacetRule(grouped(nodes, d - 1, counts), self.lower, self.volume)
+
+    # -- corners ------------------------------------------------------------------------------------------------------
+
+    def reentrant_corners(self) -> tuple[Corner, ...]:
+        """Boundary vertices of a planar mesh with an interior angle above pi.
+
+        Straight facets in one line count as one side. On a curved mesh the angle is
+        that between the tangents, and turns below 0.05 are put down to the mesh.
+        """
+        return tuple(self._corners().values()) if self.dimension == 2 else ()
+
+    def _corners(self) -> dict[int, Corner]:
+        """Corners by the number of their node."""
+        leaving, arriving = _tangents(self._local, self._facets)
+        rings = _rings(self._facets, leaving, arriving)
+        shown = [self.names.get(name, name) for name in self.native_parts]
+        nodes = [self._facets[ring, 0] for ring in rings]
+        corners = find_corners(
+            [self._local[ring] for ring in nodes],
+            [[shown[self._tags[f]] for f in ring] for ring in rings],
+            [self.points[ring] for ring in nodes],
+            [(leaving[ring], arriving[ring]) for ring in rings],
+            _STRAIGHT_CURVED if self.curved else STRAIGHT,
+        )
+        return {int(nodes[i][k]): corner for (i, k), corner in corners.items()}
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        own = {"kind": self.kind, "parts": list(self.native_parts), "curved": self.curved, "notes": list(self.notes)}
+        return self._named(own)
+
+    def arrays(self) -> dict[str, Any]:
+        return {
+            "points": self.points,
+            "cells": self.cells,
+            "facets": np.concatenate(list(self.boundary.values())),
+            "facet_parts": np.repeat(np.arange(len(self.boundary)), [len(f) for f in self.boundary.values()]),
+        }
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        facets, tags = arrays["facets"], arrays["facet_parts"]
+        boundary = {name: facets[tags == i] for i, name in enumerate(settings["parts"])}
+        names, notes = settings.get("names", {}), tuple(settings["notes"])
+        return cls(arrays["points"], arrays["cells"], boundary, settings["curved"], names, notes)
+
+
+def _fixed(array: NDArray[Any]) -> IntArray:
+    fixed = np.array(array, dtype=np.int64)
+    fixed.flags.writeable = False
+    return fixed
+
+
+# -- planar boundaries -------------------------------------------------------------------------------------------------
+
+
+def _tangents(local: FloatArray, facets: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Directions in which planar facets leave their first vertex and arrive at their second, (F, 2) each."""
+    ends = np.array([[0.0], [1.0]])
+    _, slopes = shape_functions(ends, facets.shape[1] > 2)
+    both = np.einsum("qk,fkd->qfd", slopes[..., 0], local[facets])
+    return both[0], both[1]
+
+
+def _rings(facets: IntArray, leaving: FloatArray, arriving: FloatArray) -> list[list[int]]:
+    """Facets of a planar boundary joined end to end; where several meet, along the sector of the domain between."""
+    outgoing: dict[int, list[int]] = {}
+    for f, start in enumerate(facets[:, 0].tolist()):
+        outgoing.setdefault(start, []).append(f)
+
+    def successor(f: int) -> int:
+        options = outgoing[int(facets[f, 1])]
+        back = math.atan2(-arriving[f, 1], -arriving[f, 0])
+        angle = [(back - math.atan2(leaving[g, 1], leaving[g, 0])) % (2.0 * math.pi) for g in options]
+        return options[int(np.argmin(angle))]
+
+    rings: list[list[int]] = []
+    seen: set[int] = set()
+    for first in range(len(facets)):
+        ring, f = [], first
+        while f not in seen:
+            seen.add(f)
+            ring.append(f)
+            f = successor(f)
+        if ring:
+            rings.append(ring)
+    return rings

@@ -1,0 +1,423 @@
+"""Features in other coordinates: a map of the user's, or a ready-made one that crowds them where fields vary fast."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .._checks import FloatArray, as_count, as_finite, as_number, as_positive
+from ..domains.base import Domain
+from ..domains.box import Box
+from ..errors import ArchiveError, ShapeError, ValueRangeError
+from .base import FeatureMap, Recipe, prefixed, register, restore, unprefixed
+
+__all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_axis", "log_radius", "mapped"]
+
+#: Points per axis of the grid on which a map is examined, in 1, 2 and 3 dimensions.
+_GRID = (1025, 129, 33)
+
+
+class CoordinateMap(ABC):
+    """A smooth map of coordinates y = forward(x) that can be saved and knows its own bounds."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, x: FloatArray) -> FloatArray:
+        """New coordinates (n, d') of the points x (n, d)."""
+
+    @abstractmethod
+    def jacobian(self, x: FloatArray) -> FloatArray:
+        """d y_i / d x_j at the points x, (n, d', d)."""
+
+    @abstractmethod
+    def image(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Corners of the smallest box that holds the image of a box; refuses a box on which the map is not defined."""
+
+    @abstractmethod
+    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
+        """Bounds on the spectral norm of the Jacobian and on the norm of the second derivatives over a box."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """All of the map as JSON-able values; ``"kind"`` names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAxis(CoordinateMap):
+    """One coordinate becomes log(1 + (x - origin) / scale); write it ``log_axis(axis, origin, scale)``."""
+
+    axis: int
+    origin: float
+    scale: float
+
+    kind: ClassVar[str] = "log-axis"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axis", as_count("axis", self.axis, minimum=0))
+        object.__setattr__(self, "origin", as_number("origin", self.origin))
+        scale = as_number("scale", self.scale)
+        if scale == 0.0:
+            raise ValueRangeError("scale must not be 0; it is the distance from the origin that is spread out.")
+        object.__setattr__(self, "scale", scale)
+
+    def _ratio(self, x: FloatArray) -> FloatArray:
+        return (x[:, self.axis] - self.origin) / self.scale
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        y = x.copy()
+        y[:, self.axis] = np.log1p(self._ratio(x))
+        return y
+
+    def jacobian(self, x: FloatArray) -> FloatArray:
+        d = x.shape[1]
+        J = np.broadcast_to(np.eye(d), (len(x), d, d)).copy()
+        J[:, self.axis, self.axis] = 1.0 / (self.scale * (1.0 + self._ratio(x)))
+        return J
+
+    def image(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if self.axis >= lower.size:
+            raise ValueRangeError(f"log_axis maps axis {self.axis}, but the domain has axes 0 to {lower.size - 1}.")
+        ends = np.stack([lower, upper])
+        if not (self._ratio(ends) > -1.0).all():
+            raise ValueRangeError(
+                f"log_axis(axis={self.axis}, origin={self.origin}, scale={self.scale}) is not defined on the whole "
+                f"domain, which spans {lower[self.axis]} to {upper[self.axis]} there: 1 + (x - origin) / scale must "
+                "stay positive. Put origin on the face to be resolved; a negative scale looks downwards from it."
+            )
+        mapped_ends = self(ends)
+        return mapped_ends.min(axis=0), mapped_ends.max(axis=0)
+
+    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
+        slope = float(np.abs(self.jacobian(np.stack([lower, upper]))[:, self.axis, self.axis]).max())
+        return max(slope, 1.0) if lower.size > 1 else slope, slope**2
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, "axis": self.axis, "origin": self.origin, "scale": self.scale}
+
+
+def log_axis(axis: int, origin: float, scale: float) -> LogAxis:
+    """The map that replaces one coordinate by log(1 + (x - origin) / scale), for boundary layers.
+
+    Features in it vary over distances of about ``scale`` times their length
+    scale at the origin, and over ever longer ones away from it.
+
+    Parameters
+    ----------
+    axis : int
+        0 for x.
+    origin : float
+        Where to resolve finely, usually a face.
+    scale : float
+        Width of the layer, in the units of the coordinate; negative to look
+        downwards from the origin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stretch = log_axis(0, origin=0.0, scale=0.5)
+    >>> stretch(np.array([[0.0], [0.5 * (np.e - 1.0)]])).round(12).tolist()
+    [[0.0], [1.0]]
+    """
+    return LogAxis(axis, origin, scale)
+
+
+# Largest |g''| and |(g / r)'| of g = asinh r: 2 / 27^(1/2) at r = 1 / sqrt2 and 0.174334 at r = 1.027, rounded up.
+_ASINH_BEND = 0.38491
+_ASINH_SHARE_SLOPE = 0.17434
+
+
+@dataclass(frozen=True, slots=True)
+class LogRadius(CoordinateMap):
+    """Distances r from a centre become asinh(r / scale), directions stay; write it ``log_radius(centre, scale)``."""
+
+    centre: tuple[float, ...]
+    scale: float
+
+    kind: ClassVar[str] = "log-radius"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "centre", tuple(float(c) for c in as_finite("centre", self.centre, (None,))))
+        object.__setattr__(self, "scale", as_positive("scale", self.scale, "It is the width of the resolved core."))
+
+    def _shares(self, r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """g(r) / r and g'(r) for r in units of scale; at the centre both are 1."""
+        share = np.divide(np.arcsinh(r), r, out=np.ones_like(r), where=r > 0.0)
+        return share, 1.0 / np.sqrt(1.0 + r * r)
+
+    def _scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        y = (x - np.array(self.centre)) / self.scale
+        return y, np.sqrt(np.square(y).sum(axis=1))
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        y, r = self._scaled(x)
+        return y * self._shares(r)[0][:, None]
+
+    def jacobian(self, x: FloatArray) -> FloatArray:
+        y, r = self._scaled(x)
+        share, slope = self._shares(r)
+        e = np.divide(y, r[:, None], out=np.zeros_like(y), where=r[:, None] > 0.0)
+        J = (slope - share)[:, None, None] * e[:, :, None] * e[:, None, :]
+        J += share[:, None, None] * np.eye(x.shape[1])
+        return J / self.scale
+
+    def image(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if len(self.centre) != lower.size:
+            raise ShapeError(f"centre has {len(self.centre)} coordinates but the domain has {lower.size} axes.")
+        near = np.maximum(np.maximum(lower - self.centre, self.centre - upper), 0.0)
+        far = np.maximum(np.abs(lower - self.centre), np.abs(upper - self.centre))
+        corners = []
+        # A coordinate grows with its own and, in modulus, shrinks with the others: extremes have these as close to
+        # the centre as the box allows where the coordinate points outwards, and as far where it points back.
+        for face, outwards in ((lower, lower < self.centre), (upper, upper > self.centre)):
+            points = np.where(outwards[:, None], near, far) + np.array(self.centre)
+            np.fill_diagonal(points, face)
+            corners.append(np.diagonal(self(points)).copy())
+        return corners[0], corners[1]
+
+    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
+        nearest = np.maximum(np.maximum(lower - self.centre, self.centre - upper), 0.0)
+        # g / r exceeds g' and falls with r. Second derivatives: g'' once, (g / r)' three times per other axis.
+        share = float(self._shares(np.array([math.hypot(*nearest) / self.scale]))[0][0])
+        bend = math.sqrt(_ASINH_BEND**2 + 3.0 * (lower.size - 1) * _ASINH_SHARE_SLOPE**2)
+        return share / self.scale, bend / self.scale**2
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": self.kind, "centre": list(self.centre), "scale": self.scale}
+
+
+def log_radius(centre: Sequence[float], scale: float) -> LogRadius:
+    """The map that crowds features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
+
+    asinh is a logarithm far from the centre and linear close to it, so that
+    the map is smooth at the centre too.
+
+    Parameters
+    ----------
+    centre : (d,) sequence of float
+        The point to resolve: a well, a source.
+    scale : float
+        Radius of the core, in the units of the coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> crowd = log_radius([0.0, 0.0], scale=0.1)
+    >>> crowd(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
+    [[0.0, 0.0], [0.0, 2.0]]
+    """
+    return LogRadius(tuple(centre), scale)
+
+
+_MAPS: dict[str, Callable[..., CoordinateMap]] = {LogAxis.kind: LogAxis, LogRadius.kind: LogRadius}
+
+Forward = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped(Recipe):
+    """A recipe in other coordinates; write it ``mapped(recipe, forward, jacobian)``."""
+
+    inner: Recipe
+    forward: Forward
+    jacobian: Forward | None = None
+
+    def bind(self, domain: Domain) -> MappedMap:
+        own = self.forward if isinstance(self.forward, CoordinateMap) else None
+        # A ready-made map is asked first: it refuses a domain on which its formula would fail.
+        ends = None if own is None else own.image(domain.lower, domain.upper)
+        jacobian = self.jacobian if own is None else own.jacobian
+        assert jacobian is not None
+        y, J = _checked(self.forward, jacobian, _grid_in(domain))
+        stretch = np.abs(J).max(axis=0)
+        low, high = (y.min(axis=0), y.max(axis=0)) if ends is None else ends
+        if ends is None and not getattr(domain, "is_box", False):
+            # The grid stops short of a curved boundary by up to a cell.
+            reach = stretch @ (domain.side / (_GRID[domain.dimension - 1] - 1))
+            low, high = low - reach, high + reach
+        flat = np.flatnonzero(~(high > low))
+        if flat.size:
+            raise ValueRangeError(
+                f"forward gives new coordinate {flat[0]} the same value {low[flat[0]]} everywhere on the domain; "
+                "leave that coordinate out, or check the map."
+            )
+        inner = self.inner.bind(Box(low, high))
+        return MappedMap(domain.lower, domain.side, inner, self.forward, jacobian, stretch)
+
+
+def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward | None = None) -> Mapped:
+    """Features in other coordinates: phi(x) = inner(forward(x)), with gradients by the chain rule.
+
+    The recipe is bound to the box that holds the image of the domain; its
+    length scales count in the new coordinates. Ready-made maps
+    (:func:`log_axis`, :func:`log_radius`) know that box exactly, bring their own
+    Jacobian and can be saved; for a function the box is found on a fine grid,
+    no gradient bound is claimed, and the features cannot be saved.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Features of the new coordinates. Zero traces are not carried over: window outside, ``bubble(mapped(...))``.
+    forward : callable
+        Points (n, d) to new coordinates (n, d'), d' at most 3; or a ready-made map.
+    jacobian : callable
+        Points (n, d) to d forward_i / d x_j, (n, d', d); not with a ready-made map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rfkalman.domains import Box
+    >>> from rfkalman.features import GaussianRFF
+    >>> layer = mapped(GaussianRFF(50, length_scale=0.5), log_axis(0, origin=0.0, scale=0.01))
+    >>> layer.bind(Box([0.0], [1.0])).n_features
+    50
+    """
+    if not isinstance(recipe, Recipe):
+        raise ValueRangeError(
+            f"mapped takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
+            "Bind afterwards: mapped(recipe, forward, jacobian).bind(domain)."
+        )
+    if isinstance(forward, CoordinateMap):
+        if jacobian is not None:
+            raise ValueRangeError(f"a {type(forward).__name__} brings its own Jacobian; leave jacobian out.")
+        return Mapped(recipe, forward)
+    if not callable(forward) or not callable(jacobian):
+        raise ValueRangeError(
+            f"forward and jacobian must be functions of points (n, d); got a {type(forward).__name__} and a "
+            f"{type(jacobian).__name__}. A ready-made map such as log_axis(...) needs no jacobian."
+        )
+    return Mapped(recipe, forward, jacobian)
+
+
+def _grid_in(domain: Domain) -> FloatArray:
+    """A fine grid of the bounding box, faces included, as far as it lies in the domain."""
+    n = _GRID[domain.dimension - 1]
+    lines = [np.linspace(a, b, n) for a, b in zip(domain.lower, domain.upper, strict=True)]
+    x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
+    return x if getattr(domain, "is_box", False) else x[domain.contains(x)]
+
+
+def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """New coordinates and Jacobians on the grid, refused unless finite and of matching shapes."""
+    y = as_finite("forward(x)", forward(x), (len(x), None), "forward must be defined on the whole domain.")
+    if not 1 <= y.shape[1] <= 3:
+        raise ShapeError(f"forward(x) has {y.shape[1]} coordinates, but features take 1 to 3.")
+    shape = (len(x), y.shape[1], x.shape[1])
+    remedy = "Rows are new coordinates, columns old ones, at every point of the domain."
+    return y, as_finite("jacobian(x)", jacobian(x), shape, remedy)
+
+
+@register
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedMap(FeatureMap):
+    """Frozen features of new coordinates.
+
+    Parameters
+    ----------
+    lower, side : (d,) array_like
+        Bounding box of the domain.
+    inner : FeatureMap
+        Bound to the image.
+    forward, jacobian : callable
+        As in :func:`mapped`.
+    stretch : (d', d) array_like
+        Largest |d forward_i / d x_j| on a fine grid.
+    """
+
+    lower: FloatArray
+    side: FloatArray
+    inner: FeatureMap
+    forward: Forward
+    jacobian: Forward
+    stretch: FloatArray
+
+    kind: ClassVar[str] = "mapped"
+
+    def __post_init__(self) -> None:
+        lower = as_finite("lower", self.lower, (None,))
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
+        object.__setattr__(self, "stretch", as_finite("stretch", self.stretch, (self.inner.dimension, lower.size)))
+
+    @property
+    def n_features(self) -> int:
+        return self.inner.n_features
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        return self.inner(np.asarray(self.forward(x), dtype=np.float64))
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values, inner = self.inner.jet(np.asarray(self.forward(x), dtype=np.float64))
+        J = np.asarray(self.jacobian(x), dtype=np.float64)
+        gradients = np.zeros((self.dimension, *values.shape))
+        for j, along_axis in enumerate(gradients):
+            for k, slope in enumerate(inner):
+                if J[:, k, j].any():  # most maps act on few coordinates
+                    along_axis += J[:, k, j, None] * slope
+        return values, gradients
+
+    @property
+    def sup_values(self) -> FloatArray:
+        """The inner bound over the image box; for a function, that box was found on a grid."""
+        return self.inner.sup_values
+
+    def _bounds(self) -> tuple[float, float]:
+        """Bounds on first and second derivatives of the map; infinite for a function, known from samples only."""
+        if isinstance(self.forward, CoordinateMap):
+            return self.forward.bounds(self.lower, self.lower + self.side)
+        return math.inf, math.inf
+
+    @property
+    def sup_gradients(self) -> FloatArray:
+        slope, _ = self._bounds()
+        inner = self.inner.sup_gradients
+        return np.where(inner > 0.0, slope, 1.0) * inner
+
+    @property
+    def sup_curvatures(self) -> FloatArray:
+        slope, bend = self._bounds()
+        gradients, curvatures = self.inner.sup_gradients, self.inner.sup_curvatures
+        first = np.where(curvatures > 0.0, slope**2, 1.0) * curvatures
+        return first + np.where(gradients > 0.0, bend, 1.0) * gradients
+
+    @property
+    def smallest_floor(self) -> float:
+        return self.inner.smallest_floor
+
+    def quadrature_order(self, floor: float) -> tuple[int, ...]:
+        """Points per axis: the inner ones per unit of new coordinate, where the map stretches most (on a fine grid)."""
+        inner = np.array(self.inner.quadrature_order(floor))
+        density = (inner / self.inner.side) @ self.stretch
+        return tuple(int(n) for n in np.maximum(np.ceil(density * self.side), 1))
+
+    def arrays(self) -> dict[str, FloatArray]:
+        own = {"lower": self.lower, "side": self.side, "stretch": self.stretch}
+        return own | prefixed("inner.", self.inner.arrays())
+
+    def settings(self) -> dict[str, Any]:
+        if not isinstance(self.forward, CoordinateMap):
+            raise ArchiveError(
+                "features mapped by a Python function cannot be saved; use a ready-made map (log_axis, log_radius), "
+                "or keep the recipe in your script and bind it again after loading."
+            )
+        return {"kind": self.kind, "forward": self.forward.settings(), "inner": self.inner.settings()}
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        own = dict(settings["forward"])
+        kind = own.pop("kind")
+        if kind not in _MAPS:
+            raise ArchiveError(
+                f"The saved coordinate map is of kind {kind!r}, which this version does not know; it knows "
+                f"{', '.join(sorted(_MAPS))}. Was the file written by a newer version of the library?"
+            )
+        forward = _MAPS[kind](**own)
+        inner = restore(settings["inner"], unprefixed("inner.", arrays))
+        return cls(arrays["lower"], arrays["side"], inner, forward, forward.jacobian, arrays["stretch"])
