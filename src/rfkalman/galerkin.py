@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack, svd
+from scipy.linalg import svd
 
 from ._checks import FloatArray, as_number, frozen
+from ._linalg import qr_factor
 from .conditions import Robin
 from .domains import BoundaryRule, Rule
 from .errors import DefinitenessError, FloorError, ValueRangeError
@@ -136,8 +137,7 @@ def svd_spectrum(features: FeatureMap, rule: Rule, floor: float, memory: float) 
         stacked = np.empty((R.shape[0] + rows.shape[0], M), order="F")
         stacked[: R.shape[0]] = R
         stacked[R.shape[0] :] = rows
-        qr, _, _, _ = lapack.dgeqrf(stacked, overwrite_a=1)
-        R = np.triu(qr[: min(qr.shape)])
+        R = qr_factor(stacked)
     _, values, vectors = svd(R, overwrite_a=True, check_finite=False, lapack_driver="gesvd")
     return Spectrum(frozen(values), frozen(vectors.T))
 

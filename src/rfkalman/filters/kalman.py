@@ -6,7 +6,7 @@ posterior is
 
     P+ = S (I + G^T G)^(-1) S^T,      m+ = m + S (I + G^T G)^(-1) G^T v,
 
-and no kernel ever subtracts covariances. Three kernels give the same numbers:
+and no kernel ever subtracts covariances. The kernels give the same numbers:
 
 * thin (few readings): Cholesky of I + G G^T in the space of the readings;
 * wide (many readings): Cholesky of I + G^T G in the space of the coefficients;
