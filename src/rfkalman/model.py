@@ -151,8 +151,7 @@ class Model:
     def field(self, belief: Gaussian, t: float) -> Field:
         """The field that a belief about the state describes at time ``t``."""
         r, r1 = self.space.rank, self.space.strengths.size
-        if belief.dim != self.dim:
-            raise ShapeError(f"belief has {belief.dim} components but the state of this model has {self.dim}.")
+        self._require_own(belief)
         if r1 == 0:
             return Field(self.space, belief if belief.dim == r else Gaussian(belief.mean[:r], belief.root[:r]), t)
         mean, root = np.zeros(r + r1), np.zeros((r + r1, belief.root.shape[1]))
@@ -167,6 +166,7 @@ class Model:
 
     def unknowns(self, belief: Gaussian, t: float) -> dict[str, UnknownReport]:
         """Each block's values under a belief at time ``t``, with how much of their variance the data removed."""
+        self._require_own(belief)
         reports = {}
         for block, part in self._slices:
             prior = _alone(block, self.start, t)
@@ -177,6 +177,10 @@ class Model:
             mean = block.mean + block.values @ belief.mean[part]
             reports[block.name] = UnknownReport(block.name, frozen(mean), frozen(np.sqrt(after)), frozen(identified))
         return reports
+
+    def _require_own(self, belief: Gaussian) -> None:
+        if belief.dim != self.dim:
+            raise ShapeError(f"belief has {belief.dim} components but the state of this model has {self.dim}.")
 
     def _initial(self, prior: Prior | Gaussian) -> Gaussian:
         extra = sum(block.dim for block in self.blocks)

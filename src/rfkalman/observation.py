@@ -225,7 +225,9 @@ class _Sum(Functional):
 
     @property
     def ids(self) -> tuple[str, ...] | None:  # type: ignore[override]
-        return self.parts[0][1].ids
+        # A difference of two sensors is no sensor of its own: its offset would be neither's.
+        names = {part.ids for _, part in self.parts}
+        return names.pop() if len(names) == 1 else None
 
     @property
     def key(self) -> tuple[object, ...]:
