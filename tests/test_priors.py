@@ -1,0 +1,348 @@
+"""Priors: what a belief says before the first reading, in the units of the field and of length, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import rfkalman as rk
+from rfkalman.errors import OutsideDomainError, RFKalmanError, ShapeError, ValueRangeError
+from rfkalman.filters import kalman
+from rfkalman.statespace import Gaussian
+
+SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])
+BOUNDARIES = {
+    "window": (rk.Dirichlet(), rk.bubble(rk.GaussianRFF(120, 0.2))),
+    "insulated": (rk.Neumann(), rk.GaussianRFF(120, 0.2) + rk.Constant()),
+    "traces": ({"x*": rk.Dirichlet(1.0), "*": rk.Robin(2.0)}, rk.GaussianRFF(150, 0.25)),
+}
+
+
+def space_of(name, **coefficients):
+    boundary, features = BOUNDARIES[name]
+    return rk.whiten(rk.LinearPDE(SQUARE, boundary=boundary, **coefficients), features, 1e-10)
+
+
+def field_of(space, prior):
+    return rk.Field(space, prior.on(space))
+
+
+# --- Sobolev ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+@pytest.mark.parametrize("length", [0.05, 0.5])
+@pytest.mark.parametrize("smoothness", [1.0, 3.0])
+def test_the_domain_mean_of_the_field_variance_is_std_squared(name, length, smoothness):
+    """That is what std means, whatever the boundary, the length or the smoothness; by quadrature of the field's own
+    std, so the identity of trace and mean is part of the law."""
+    space = space_of(name)
+    field = field_of(space, rk.Sobolev(std=3.0, length=length, smoothness=smoothness))
+    assert_allclose(field.total_variance(), 9.0, rtol=1e-12)
+    # The whitened basis is orthonormal on its own rule to about eps / sqrt(floor).
+    assert_allclose(space.rule.integrate(lambda x: np.square(field.std(x))), 9.0, rtol=1e-8)
+
+
+def test_the_covariance_is_the_power_of_the_gradient_form():
+    """Against the dense definition, (I + length^2 L)^-smoothness scaled to trace std^2, in any basis of the space."""
+    for name in BOUNDARIES:
+        space = space_of(name, velocity=(2.0, 1.0))
+        L = space.gradient_form
+        P = np.linalg.inv(np.eye(space.rank) + 0.3**2 * L)
+        dense = P @ P
+        dense *= 4.0 / np.trace(dense)
+        belief = rk.Sobolev(2.0, 0.3, smoothness=2.0).on(space)
+        # Inverting a matrix whose condition is 1 + 0.09 lambda_max, about 1e3.
+        assert_allclose(belief.cov, dense, atol=1e-11)
+        assert_array_equal(belief.mean, 0.0)
+
+
+UNITS = [(1000.0, 1.0), (1.0, 86400.0), (0.001, 60.0)]
+
+
+@pytest.mark.parametrize(("metre", "second"), UNITS)
+def test_units_of_length_and_time_leave_prior_and_posterior_alone(metre, second):
+    """Metres to millimetres, days to seconds: the same statements in other numbers give the same field.
+
+    The mass floor is a ratio and features draw the same frequencies per length, so that the spaces coincide."""
+
+    def posterior(length, time):
+        box = rk.Box([0.0, 0.0], [length, length])
+        pde = rk.LinearPDE(
+            box,
+            diffusion=0.05 * length**2 / time,
+            velocity=(0.4 * length / time, 0.1 * length / time),
+            reaction=0.3 / time,
+            boundary={"x-": rk.Dirichlet(1.0), "x+": rk.Robin(0.2 * length / time, 2.0), "*": rk.Neumann()},
+        )
+        space = rk.whiten(pde, rk.GaussianRFF(120, 0.3 * length), 1e-12)
+        model = rk.Model(
+            space,
+            rk.Sobolev(2.0, 0.3 * length),
+            # Variance per unit of time: the std grows with the root of the unit.
+            process_noise=rk.Sobolev(0.5 / np.sqrt(time), 0.2 * length),
+        )
+        belief = kalman.forecast(model.initial, model.step(0.0, 0.7 * time))
+        sensors = length * np.array([[0.2, 0.3], [0.7, 0.6], [0.5, 0.9]])
+        obs = model.observe(rk.points(sensors), 0.7 * time, noise_std=0.1)
+        belief = kalman.analyse(belief, obs, np.array([1.0, 2.0, 0.5]))
+        x = box.grid(9)
+        before, after = model.field(model.initial, 0.0), model.field(belief, 0.7 * time)
+        return np.stack([before.mean(x), before.std(x), after.mean(x), after.std(x)])
+
+    # Roundings of the coordinates pass through whitening: eps / sqrt(floor) = 2e-10 per evaluation, times the leverage.
+    assert_allclose(posterior(metre, second), posterior(1.0, 1.0), rtol=1e-5, atol=1e-6)
+
+
+def correlation_length(space, prior):
+    """Distance from the middle at which the correlation along x has fallen to one half."""
+    centre = np.array([[0.5, 0.5]])
+    line = np.column_stack([np.linspace(0.5, 0.95, 181), np.full(181, 0.5)])
+    field = field_of(space, prior)
+    rho = field.cov(centre, line)[0] / (field.std(centre)[0] * field.std(line))
+    below = np.flatnonzero(rho < 0.5)
+    return line[below[0], 0] - 0.5 if below.size else 0.45
+
+
+@pytest.mark.parametrize("name", ["window", "insulated"])
+def test_the_correlation_length_grows_with_length(name):
+    """And is of its order where the domain is neither too coarse nor too small for it: Matern, smoothness 2 in the
+    plane, falls to one half at 1.26 lengths."""
+    space = space_of(name)
+    found = [correlation_length(space, rk.Sobolev(1.0, length)) for length in (0.03, 0.06, 0.12, 0.24)]
+    assert (np.diff(found) > 0.0).all()
+    assert 0.5 * 0.06 < found[1] < 2.5 * 0.06
+
+
+def test_samples_have_the_correlation_the_prior_states():
+    """Empirical: 4000 draws at two points; the control is the correlation of a prior with another length."""
+    space = space_of("insulated")
+    pair = np.array([[0.45, 0.5], [0.57, 0.5]])
+    draws = field_of(space, rk.Sobolev(1.0, 0.1)).sample(4000, seed=1)(pair)
+    empirical = np.corrcoef(draws.T)[0, 1]
+
+    def stated(length):
+        field = field_of(space, rk.Sobolev(1.0, length))
+        return field.cov(pair)[0, 1] / np.prod(field.std(pair))
+
+    # Standard error of a correlation near 1/2 from 4000 draws: (1 - rho^2) / sqrt(4000) = 0.012; four of them.
+    assert abs(empirical - stated(0.1)) < 0.05
+    assert abs(empirical - stated(0.3)) > 0.1
+
+
+def test_smoother_priors_have_smaller_gradients():
+    """At equal std and length, rms slope falls with smoothness."""
+    space = space_of("insulated")
+    slopes = [
+        np.sqrt(space.rule.integrate(lambda x, f=field: np.square(f.gradient_std(x)).sum(axis=1)))
+        for field in (field_of(space, rk.Sobolev(1.0, 0.2, smoothness=s)) for s in (1.0, 2.0, 4.0))
+    ]
+    assert slopes[0] > 1.3 * slopes[1] > 1.3**2 * slopes[2]
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_the_prior_knows_no_diffusivity_and_no_flow(name):
+    """Smoothness is a statement about the field: water and honey have the same prior."""
+    x = SQUARE.grid(7)
+    plain = field_of(space_of(name), rk.Sobolev(1.0, 0.2))
+    others = [
+        {"diffusion": 7.0},
+        {"diffusion": [[7.0, 1.0], [1.0, 0.5]]},
+        {"diffusion": lambda p: 1.0 + p[:, 0]},
+        {"velocity": (5.0, -2.0)},
+        {"diffusion": 0.01, "reaction": 3.0},
+    ]
+    for coefficients in others:
+        other = field_of(space_of(name, **coefficients), rk.Sobolev(1.0, 0.2))
+        assert_allclose(other.cov(x), plain.cov(x), rtol=1e-6, atol=1e-7)
+    again = space_of(name).with_coefficients({"diffusion": 7.0})
+    assert_allclose(field_of(again, rk.Sobolev(1.0, 0.2)).cov(x), plain.cov(x), rtol=1e-6, atol=1e-7)
+    # Control: a prior made from the stiffness of the flow would differ.
+    assert np.abs(field_of(space_of(name), rk.Sobolev(1.0, 0.6)).cov(x) - plain.cov(x)).max() > 0.05
+
+
+def test_isotropic_is_what_the_report_says():
+    """std^2 I in whitened coordinates: a field of std sqrt(rank), as the report prints."""
+    space = space_of("window")
+    field = field_of(space, rk.isotropic(2.0))
+    report = space.report()
+    assert_allclose(np.sqrt(field.total_variance()), 2.0 * report.field_std, rtol=1e-12)
+    assert field.std(SQUARE.grid(31)).max() <= 2.0 * report.field_std_peak * (1.0 + 1e-9)
+
+
+# --- a mean from elsewhere -------------------------------------------------------------------------------------------
+
+
+def hill(x):
+    return np.sin(np.pi * x[:, 0]) * np.sin(np.pi * x[:, 1]) * np.exp(x[:, 0])
+
+
+def test_a_mean_from_a_function_is_its_projection():
+    """The L2 projection, with the uncertainty of the other prior unchanged; the error tells what was lost."""
+    space = space_of("window")
+    belief = rk.FromFunction(hill, rk.Sobolev(0.5, 0.2)).on(space)
+    assert_array_equal(belief.mean, space.project(hill))
+    assert_array_equal(belief.root, rk.Sobolev(0.5, 0.2).on(space).root)
+    assert rk.Field(space, belief).error(hill) < 1e-4
+    # Control: a function with a trace is not in a windowed space, and the error says so.
+    assert rk.Field(space, rk.FromFunction(lambda x: 1.0 + x[:, 0], rk.isotropic(1.0)).on(space)).error(hill) > 0.1
+
+
+def test_a_mean_from_a_function_joins_the_lift_of_the_boundary():
+    """Where values are held the space carries the rest: the field of the model is the function."""
+
+    def tilted(x):
+        return 1.0 + x[:, 0] * x[:, 1] * (1.0 - x[:, 0])
+
+    pde = rk.Heat(SQUARE, boundary={"x*": rk.Dirichlet(1.0), "*": rk.Neumann()})
+    model = rk.Model(rk.whiten(pde, rk.GaussianRFF(200, 0.3)), rk.FromFunction(tilted, rk.Sobolev(0.1, 0.3)))
+    assert model.field(model.initial, 0.0).error(tilted) < 1e-5
+
+
+def test_functions_of_the_wrong_shape_are_refused():
+    """The mean is one value per point."""
+    with pytest.raises(ShapeError, match="one value per row of x"):
+        rk.FromFunction(lambda x: x, rk.isotropic(1.0)).on(space_of("window"))
+
+
+# --- a posterior from elsewhere --------------------------------------------------------------------------------------
+
+
+def some_posterior(space):
+    model = rk.Model(space, rk.Sobolev(1.0, 0.3))
+    sensors = SQUARE.sample(12, np.random.default_rng(3))
+    obs = model.observe(rk.points(sensors), 0.0, noise_std=0.05)
+    return model.field(kalman.analyse(model.initial, obs, hill(sensors)), 0.0)
+
+
+def test_a_field_carried_to_its_own_space_is_itself():
+    """The projection is the identity there, up to the orthonormality of the basis."""
+    space = space_of("window")
+    field = some_posterior(space)
+    belief = rk.FromField(field).on(space)
+    assert_allclose(belief.mean, field.belief.mean, atol=1e-9)
+    assert_allclose(belief.cov, field.belief.cov, atol=1e-9)
+
+
+def test_a_field_carried_to_a_richer_space_keeps_mean_and_covariance():
+    """Another draw, more features, another equation: what both can represent survives. Beliefs of smooth fields lose
+    what the new features miss, here below a thousandth."""
+    field = some_posterior(space_of("window"))
+    other = rk.whiten(
+        rk.LinearPDE(SQUARE, 0.2, velocity=(1.0, 0.0)), rk.bubble(rk.GaussianRFF(300, 0.12, seed=5)), 1e-12
+    )
+    carried = rk.Field(other, rk.FromField(field).on(other))
+    x = SQUARE.grid(13)
+    scale = np.abs(field.mean(x)).max()
+    assert_allclose(carried.mean(x), field.mean(x), atol=2e-3 * scale)
+    assert_allclose(carried.cov(x), field.cov(x), atol=2e-3 * field.std(x).max() ** 2)
+
+
+def test_a_field_with_a_lift_is_carried_whole():
+    """The lifted boundary values are part of the field that is projected. At the start a prior of zero mean meets
+    held values in a sharp layer; a quarter of a unit later the field is smooth."""
+    pde = rk.Heat(SQUARE, boundary={"x*": rk.Dirichlet(1.0), "*": rk.Neumann()})
+    model = rk.Model(rk.whiten(pde, rk.GaussianRFF(150, 0.3)), rk.Sobolev(0.5, 0.3))
+    field = model.field(kalman.forecast(model.initial, model.step(0.0, 0.25)), 0.25)
+    assert_allclose(field.mean([[0.0, 0.5]]), 1.0, atol=1e-4)
+    natural = rk.whiten(rk.Heat(SQUARE, boundary=rk.Neumann()), rk.GaussianRFF(150, 0.3), 1e-12)
+    carried = rk.Field(natural, rk.FromField(field).on(natural))
+    x = SQUARE.grid(9)
+    assert_allclose(carried.mean(x), field.mean(x), atol=1e-3)
+    assert_allclose(carried.std(x), field.std(x), atol=1e-2)
+
+
+def test_a_field_that_does_not_cover_the_new_domain_is_refused():
+    """Half a field is no prior for the whole; a part of the old domain is fine."""
+    field = some_posterior(space_of("window"))
+    wider = rk.whiten(rk.Heat(rk.Box([0.0, 0.0], [1.5, 1.0])), rk.bubble(rk.GaussianRFF(60, 0.3)))
+    with pytest.raises(OutsideDomainError, match="does not cover"):
+        rk.FromField(field).on(wider)
+    inner = rk.Box([0.2, 0.3], [0.7, 0.8])
+    part = rk.whiten(rk.Heat(inner, boundary=rk.Neumann()), rk.GaussianRFF(120, 0.2), 1e-12)
+    carried = rk.Field(part, rk.FromField(field).on(part))
+    # The largest miss is at a corner, where few features of the part have their weight: measured 1.2e-3.
+    assert_allclose(carried.mean(inner.grid(7)), field.mean(inner.grid(7)), atol=5e-3)
+
+
+# --- process noise ---------------------------------------------------------------------------------------------------
+
+
+def test_process_noise_with_a_length_adds_smooth_fields():
+    """After one short gap the added covariance is dt times that of the noise prior: same length, same size."""
+    space = space_of("insulated")
+    noise = rk.Sobolev(0.7, 0.25)
+    model = rk.Model(space, Gaussian(np.zeros(space.rank), np.zeros((space.rank, 1))), process_noise=noise)
+    dt = 1e-6
+    grown = kalman.forecast(model.initial, model.step(0.0, dt))
+    # exp(-K s) departs from 1 by dt lambda_max, about 1e-2 for the fastest modes, which carry little.
+    assert_allclose(grown.cov / dt, noise.on(space).cov, atol=1e-5)
+    x = SQUARE.grid(7)
+    stated = field_of(space, noise).cov(x)
+    assert_allclose(model.field(grown, dt).cov(x) / dt, stated, atol=1e-3 * stated.max())
+
+
+def test_process_noise_with_a_mean_is_refused():
+    """A known tendency is a source."""
+    space = space_of("window")
+    with pytest.raises(ValueRangeError, match=r"zero mean.*source"):
+        rk.Model(space, rk.isotropic(1.0), process_noise=rk.FromFunction(hill, rk.isotropic(1.0)))
+
+
+# --- resolution ------------------------------------------------------------------------------------------------------
+
+
+def test_the_reported_resolution_is_half_the_finest_wavelength():
+    """For sines it is known: the highest of 10 modes on a length of 2 repeats every 0.4 and turns every 0.2; no
+    coefficient of the equation enters."""
+    for coefficients in ({}, {"diffusion": 9.0}, {"velocity": (3.0,)}, {"reaction": 50.0}):
+        space = rk.whiten(rk.LinearPDE(rk.Interval(0.0, 2.0), **coefficients), rk.DirichletSine(10))
+        assert_allclose(space.report().resolution, 0.2, rtol=1e-9)
+
+
+def test_finer_features_resolve_finer_fields():
+    """Resolution follows the length scale, is a length, and separates what a space can hold from what it cannot."""
+    spaces = [rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(200, length)), 1e-8) for length in (0.4, 0.2, 0.1)]
+    resolutions = [space.report().resolution for space in spaces]
+    assert resolutions[0] > resolutions[1] > resolutions[2] > 0.01
+
+    def kept(space, half_wave):
+        def wave(x):
+            return np.prod(np.sin(np.pi * x / half_wave) * np.sin(np.pi * x), axis=1)
+
+        return np.square(space.project(wave)).sum() / space.rule.integrate(lambda x: np.square(wave(x)))
+
+    # In the plane a wave of half length w on both axes has the gradient of one of w / sqrt(2).
+    assert kept(spaces[1], 4.0 * resolutions[1]) > 0.99
+    assert kept(spaces[1], 0.7 * resolutions[1]) < 0.3
+    scaled = rk.whiten(rk.Heat(rk.Box([0.0, 0.0], [50.0, 50.0])), rk.bubble(rk.GaussianRFF(200, 10.0)), 1e-8)
+    assert_allclose(scaled.report().resolution, 50.0 * resolutions[1], rtol=1e-6)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: rk.Sobolev(0.0, 0.1), "std must be"),
+        (lambda: rk.Sobolev(1.0, -0.1), "length must be"),
+        (lambda: rk.Sobolev(1.0, 0.1, smoothness=0.0), "smoothness must be"),
+        (lambda: rk.Sobolev(1.0, np.inf), "length must be finite"),
+        (lambda: rk.isotropic(-1.0), "std must be"),
+    ],
+)
+def test_priors_that_cannot_be_are_refused(make, match):
+    """Each names its argument."""
+    with pytest.raises(RFKalmanError, match=match):
+        make()
+
+
+def test_a_belief_of_another_space_is_refused():
+    """Coefficients mean nothing without their basis; the rank gives it away."""
+    space, other = space_of("window"), space_of("insulated")
+    with pytest.raises(ShapeError, match="belongs to another space"):
+        rk.Model(space, rk.Sobolev(1.0, 0.2).on(other))
+    with pytest.raises(ShapeError, match="different spaces"):
+        rk.Field(space, rk.Sobolev(1.0, 0.2).on(other))
