@@ -21,7 +21,7 @@ ROWS = [
     ["statespace", "processes", "coefficients", "conditions", "domains", "pde"],
     ["features"],
     ["galerkin"],
-    ["boundary", "health", "space"],
+    ["boundary", "health", "space", "whitening"],
     ["observation", "field", "prior", "blocks", "propagators"],
     ["model", "certificates"],
     ["diagnostics", "assimilator", "extensions", "baselines"],

@@ -254,18 +254,16 @@ def test_factors_in_time_are_followed_to_second_order(name):
 def test_a_factor_also_moves_the_push_of_held_values():
     """Dirichlet values drive the field through the diffusion, which changes: the steady field must not.
 
-    The stiffness is frozen within a sub-step and the push is not, so stiff modes miss their balance by the change of
-    the factor over half a sub-step: measured 1.7e-2, 3.3e-3, 1.4e-3 for max_step 0.05, 0.025, 0.0125."""
+    Stiffness and push are frozen together within a sub-step, so the balance holds for every step length; what is left
+    is how well the space holds 1 + x (measured 8e-7)."""
     boundary = {"x-": rk.Dirichlet(1.0), "x+": rk.Dirichlet(2.0), "y*": rk.Neumann()}
     pde = rk.LinearPDE(SQUARE, diffusion=rk.modulated(2.0, breath), boundary=boundary)
     space = rk.whiten(pde, rk.GaussianRFF(120, 0.4))
     x = SQUARE.grid(5)
-    errors = []
-    for h in (0.05, 0.0125):
+    for h in (0.1, 0.0125):
         model = rk.Model(space, rk.isotropic(1.0), rk.Exponential(max_step=h))
         field = model.field(kalman.forecast(model.initial, model.step(0.0, 4.0)), 4.0)
-        errors.append(np.abs(field.mean(x) - 1.0 - x[:, 0]).max())
-    assert errors[1] < 5e-3 and errors[1] < errors[0] / 4
+        assert np.abs(field.mean(x) - 1.0 - x[:, 0]).max() < 1e-5
 
 
 def test_a_factor_of_one_changes_nothing():

@@ -28,8 +28,9 @@ from .pde import AdvectionDiffusion, Heat, LinearPDE
 from .prior import FromField, FromFunction, Sobolev, isotropic
 from .processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, RandomWalk
 from .propagators import ARS222, ARS443, SDIRK2, SDIRK3, CrankNicolson, Exponential, ImplicitEuler
-from .space import FloorGrid, WhitenedSpace, whiten
+from .space import WhitenedSpace
 from .statespace import Gaussian, Generator, LinearStep, Observation
+from .whitening import FloorGrid, whiten
 
 __version__ = "0.1.0"
 

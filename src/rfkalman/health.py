@@ -134,14 +134,19 @@ class SpaceReport:
             )
         if self.leverage > 10 * self.rank:
             found.append("leverage far above the rank: the basis peaks, usually at an unconstrained boundary")
+        if self.n_lifts > 3 * self.rank:
+            found.append(
+                f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "
+                "larger trace_eps (1e-2 in three dimensions)"
+            )
         if self.lift_misfit > 0.05:
             found.append(
                 f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)"
             )
         if self.growth > 0.0:
             found.append(
-                f"the dynamics may grow by up to exp({self.growth:.3g} t); with inflow through a Neumann part, use "
-                "Robin(-b.n / 2 or more) or conservative=True"
+                f"the dynamics may grow by up to exp({self.growth:.3g} t): check the flow through Neumann parts "
+                "(inflow wants Robin with a coefficient of at least -b.n / 2)"
             )
         if self.peclet > 1.0:
             found.append("advection dominates the smallest scale kept: use a smaller length_scale and more features")

@@ -254,11 +254,9 @@ def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedS
                 "coefficients that change in time together with unknown Dirichlet values are not supported: the "
                 "coupling between them would change too. Give the boundary values, or keep the coefficients steady."
             )
-        inner = field_part.varying
 
-        def varying(t: float) -> tuple[FloatArray, FloatArray | None]:
-            A, explicit = inner(t)
-            return whole(A), padded(explicit)
+        def varying(t: float) -> Generator:
+            return joined(field_part.at(t), blocks, space)
 
     return Generator(
         whole(field_part.A), forcing, noise if noise.shape[1] else None, padded(field_part.explicit), varying

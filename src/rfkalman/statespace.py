@@ -108,15 +108,15 @@ class Generator:
         The part of A that an implicit-explicit scheme may treat explicitly
         (advection); it is contained in ``drift``, not added to it.
     varying : callable, optional
-        For coefficients that change in time: gives (A, explicit part) at a time;
-        ``drift`` is then its value at one of them.
+        For coefficients that change in time: gives the generator with everything
+        frozen at a time; this one is then its value at one of them.
     """
 
     drift: FloatArray
     forcing: Callable[[FloatArray], FloatArray] | FloatArray | None = None
     noise_root: FloatArray | None = None
     explicit: FloatArray | None = None
-    varying: Callable[[float], tuple[FloatArray, FloatArray | None]] | None = None
+    varying: Callable[[float], Generator] | None = None
 
     def __post_init__(self) -> None:
         drift = _diagonal_or_square("drift", self.drift)
@@ -146,10 +146,7 @@ class Generator:
 
     def at(self, t: float) -> Generator:
         """The generator with its coefficients frozen at one time."""
-        if self.varying is None:
-            return self
-        drift, explicit = self.varying(t)
-        return Generator(drift, self.forcing, self.noise_root, explicit)
+        return self if self.varying is None else self.varying(t)
 
     def force(self, times: FloatArray) -> FloatArray | None:
         """f at these times, (q, r); None when the system is unforced."""
