@@ -93,12 +93,8 @@ def main() -> None:
     )
     # Nine numbers at a time cannot fix a field in 3-D; what they leave open, the prior decides, so it should say what
     # is known of a curing block: hottest around 40 K above the bath, hence some 15 K in the mean square, and smooth
-    # over about 0.3 m. For pure diffusion the coordinates are the eigenmodes of the block, with rates on the diagonal
-    # of the stiffness.
-    rates = np.diagonal(space.stiffness)
-    variance = (1.0 + (0.3 / np.pi) ** 2 * rates / DIFFUSIVITY) ** -3
-    stds = 15.0 * np.sqrt(variance / variance.sum())
-    filt = rk.Assimilator(space, prior=rk.Gaussian(np.zeros(space.rank), np.diag(stds)), start=0.0)
+    # over about 0.3 m.
+    filt = rk.Assimilator(space, prior=rk.Sobolev(std=15.0, length=0.1, smoothness=3.0), start=0.0)
 
     rng = np.random.default_rng(11)
     for t in np.sort(rng.uniform(0.1, 1.5, 16)):

@@ -133,7 +133,7 @@ def test_l_shape_agrees_with_finite_elements_ever_better(velocity: tuple[float, 
 
 
 def test_l_shape_control_a_reversed_flow_is_seen() -> None:
-    """The comparison would notice a wrong sign of the velocity: the coarse mesh then differs by 1.08 of the field's size."""
+    """A wrong sign of the velocity would be noticed: it moves the coarse solution by 1.08 of its size."""
     right, wrong = l_fem(3, (4.0, 2.0)), l_fem(3, (-4.0, -2.0))
     assert differences(wrong, [right])[0] > 1000.0 * TOLERANCE
 

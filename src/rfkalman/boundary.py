@@ -109,7 +109,7 @@ class Lift:
     field of finite energy: alpha is raised until the energy no longer depends on
     it, which rounds the jump off over about one resolution, and the misfit is
     reported. Measured on the square with one face at 1 and the others at 0:
-    error 1e-2 in the interior, where a cut by strength gave 0.1 to 4.
+    error 1e-2 to 2e-2 in the interior, where a cut by strength gave 0.1 to 4.
 
     Parameters
     ----------

@@ -330,7 +330,7 @@ def _add_diffusion(
             for b in range(a, d):
                 product = dPsi[a].T @ (w[:, None] * dPsi[b])
                 sums[f"diffusion.{_AXES[a]}{_AXES[b]}"] += product if a == b else product + product.T
-        return float(np.linalg.eigvalsh(pde.diffusion)[0])
+        return _along_flow(pde, x, np.broadcast_to(pde.diffusion, (len(x), d, d)))
     if not callable(pde.diffusion):
         rows = (np.sqrt(w)[:, None] * dPsi).reshape(-1, r)
         sums["diffusion"] += rows.T @ rows
@@ -343,7 +343,17 @@ def _add_diffusion(
     flux = np.einsum("nab,bnr->anr", A * w[:, None, None], dPsi)
     form = dPsi.reshape(-1, r).T @ flux.reshape(-1, r)
     sums["diffusion"] += 0.5 * (form + form.T)
-    return float(np.linalg.eigvalsh(A)[:, 0].min())
+    return _along_flow(pde, x, A)
+
+
+def _along_flow(pde: LinearPDE, x: FloatArray, A: FloatArray) -> float:
+    """The smallest diffusivity that acts against the flow; the smallest of all where nothing flows."""
+    b = pde.velocity_at(x)
+    speed2 = np.square(b).sum(axis=1)
+    moving = speed2 > 0.0
+    if not moving.any():
+        return float(np.linalg.eigvalsh(A)[:, 0].min())
+    return float((np.einsum("na,nab,nb->n", b, A, b)[moving] / speed2[moving]).min())
 
 
 def _add_advection(

@@ -46,6 +46,9 @@ class SpaceReport:
     lift_norm, lift_misfit : float
         Size of the lifted boundary values in the domain, and the part of them the space cannot follow, both
         relative to the rms of the values.
+    mixed_corners : int
+        Joints of a held and a free boundary part at more than a right angle, near which smooth features follow the
+        field badly.
     is_conforming : bool
         Whether the features satisfy the boundary condition.
     smallest_floor : float
@@ -77,6 +80,7 @@ class SpaceReport:
     trace_eps: float
     lift_norm: float
     lift_misfit: float
+    mixed_corners: int
     is_conforming: bool
     smallest_floor: float
     notes: list[str]
@@ -138,6 +142,12 @@ class SpaceReport:
             found.append(
                 f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "
                 "larger trace_eps (1e-2 in three dimensions)"
+            )
+        if self.mixed_corners:
+            found.append(
+                f"{self.mixed_corners} joint(s) of a held and a free boundary part at more than a right angle: the "
+                "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
+                "end at a corner, or map the features: rk.mapped)"
             )
         if self.lift_misfit > 0.05:
             found.append(

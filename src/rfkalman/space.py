@@ -342,6 +342,7 @@ class WhitenedSpace(Basis):
             trace_eps=self.health["trace_eps"],
             lift_norm=self.health["lift_norm"],
             lift_misfit=self.health["lift_misfit"],
+            mixed_corners=int(self.health["mixed_corners"]),
             is_conforming=bool(self.health["conforming"]),
             smallest_floor=self.features.smallest_floor,
             notes=list(getattr(self.pde.domain, "notes", ())),

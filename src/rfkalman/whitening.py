@@ -169,6 +169,7 @@ def whiten(
             f"mass_floor={floor:g} keeps {T.shape[1]} directions, the weakest with a relative mass of {smallest:.1g}: "
             f"below 1e-20 that is rounding noise. Use mass_floor=1e-16 or larger ({usable} directions lie above 1e-20)."
         )
+    T = _with_exact_constant(bound, T, rule, memory)
     eta = _defect(bound, T, check, memory)
     if not eta <= ETA_REFUSE:
         raise QuadratureError(
@@ -200,6 +201,7 @@ def whiten(
     edges = boundary_rules(domain, exchanging, counts)
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
+    health["mixed_corners"] = float(_mixed_corners(pde))
     health |= {"trace_eps": eps, "lift_norm": 0.0, "lift_misfit": 0.0, "conforming": float(not nonconforming)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
@@ -278,6 +280,14 @@ def _require_conforming(
     return traced
 
 
+def _mixed_corners(pde: LinearPDE) -> int:
+    """Joints of a held and a free part at an angle above a right one, where the field goes like r^(pi / (2 angle))."""
+    held = {name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)}
+    return sum(
+        angle > 0.5 * np.pi + _MILD_CORNER and len(names & held) == 1 for _, angle, names in pde.domain.joints()
+    )
+
+
 def _has_corner_features(features: FeatureMap) -> bool:
     parts = getattr(features, "parts", None)
     inner = getattr(features, "inner", None)
@@ -324,6 +334,38 @@ def _defect(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> f
         weighted = np.sqrt(w)[:, None] * Psi
         mass += weighted.T @ weighted
     return float(np.abs(np.linalg.eigvalsh(mass) - 1.0).max())
+
+
+def _with_exact_constant(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> FloatArray:
+    """Put the constant itself in place of the kept direction nearest to it, if it is among the features.
+
+    A floor cuts a little off every feature, the constant included, and an insulated
+    domain would then leak at that rate. With p the integrals of the directions, the
+    constant and Psi - p span the same space up to that cut, and the directions
+    orthogonal to p stay orthonormal: nothing is solved for.
+    """
+    column = _constant_column(features)
+    if column is None:
+        return T
+    p = galerkin.project(lambda x: np.ones(len(x)), features, T, rule, memory)
+    if not float(p @ p) > 0.5:
+        return T
+    one = np.zeros(T.shape[0])
+    one[column] = 1.0
+    complement = np.linalg.qr(p[:, None], mode="complete")[0][:, 1:]
+    return np.column_stack([one, (T - np.outer(one, p)) @ complement])
+
+
+def _constant_column(features: FeatureMap) -> int | None:
+    """Which feature is the constant 1; None without one."""
+    if features.kind == "constant":
+        return 0
+    start = 0
+    for part in getattr(features, "parts", ()) if features.kind == "sum" else ():
+        if part.kind == "constant":
+            return start
+        start += part.n_features
+    return None
 
 
 def _choose_floor(

@@ -270,6 +270,13 @@ class Domain(ABC):
         """Vertices of a planar domain with an interior angle above pi; empty where there are none."""
         return ()
 
+    def joints(self) -> tuple[tuple[FloatArray, float, frozenset[str]], ...]:
+        """Vertices at which two parts of different names meet: place (2,), interior angle, the two names.
+
+        Known for polygons; a box meets at right angles and needs no list.
+        """
+        return ()
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """What identifies the domain, as JSON-able values."""

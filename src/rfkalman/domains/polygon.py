@@ -153,6 +153,16 @@ class Polygon(Domain):
     def reentrant_corners(self) -> tuple[Corner, ...]:
         return tuple(self._corners().values())
 
+    def joints(self) -> tuple[tuple[FloatArray, float, frozenset[str]], ...]:
+        found = []
+        for ring, shown, labels in zip(self._rings, [self.exterior, *self.holes], self._labels(), strict=True):
+            names = [self.names.get(name, name) for name in labels]
+            angles = _interior_angles(ring)
+            for k, angle in enumerate(angles.tolist()):
+                if names[k] != names[k - 1]:
+                    found.append((shown[k], angle, frozenset((names[k], names[k - 1]))))
+        return tuple(found)
+
     def _corners(self) -> dict[tuple[int, int], Corner]:
         shown = [[self.names.get(name, name) for name in ring] for ring in self._labels()]
         return find_corners(self._rings, shown, [self.exterior, *self.holes])
@@ -215,6 +225,14 @@ def find_corners(
         reach = float(_distances(vertex, a[apart], b[apart]).min(initial=math.inf))
         corners[i, k] = Corner(shown[i][k], omega, direction, reach, (labels[i][k], labels[i][k - 1]))
     return corners
+
+
+def _interior_angles(ring: FloatArray) -> FloatArray:
+    """Angles of the domain at the vertices of a ring that has it on its left, (n,)."""
+    leaving = np.roll(ring, -1, axis=0) - ring
+    before = np.roll(leaving, 1, axis=0)
+    cross = before[:, 0] * leaving[:, 1] - before[:, 1] * leaving[:, 0]
+    return np.asarray(math.pi - np.arctan2(cross, (before * leaving).sum(axis=1)))
 
 
 def _distances(p: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:
