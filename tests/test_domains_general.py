@@ -1100,3 +1100,49 @@ def test_domains_are_frozen():
             domain.lower = domain.upper
         with pytest.raises(ValueError, match="read-only"):
             domain.lower[0] = 7.0
+
+
+# -- regions ----------------------------------------------------------------------------------------------------------
+
+
+def two_materials(n: int = 6) -> Mesh:
+    """The unit square in 2 n^2 triangles; cells left of x = 1/2 are steel."""
+    line = np.linspace(0.0, 1.0, n + 1)
+    points = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
+    i, j = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
+    a, b, c, d = i * (n + 1) + j, (i + 1) * (n + 1) + j, (i + 1) * (n + 1) + j + 1, i * (n + 1) + j + 1
+    cells = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
+    centres = points[cells].mean(axis=1)
+    return Mesh(points, cells, regions={"steel": np.flatnonzero(centres[:, 0] < 0.5)})
+
+
+def test_a_coefficient_by_region_is_exact_on_the_cells(tmp_path):
+    """The quadrature is aligned with the cells, so the integral of a jump is exact to rounding; names survive a gmsh
+    file and settings + arrays."""
+    mesh = two_materials()
+    values = mesh.by_region({"steel": 5.0, "*": 1.0})
+    assert mesh.quadrature(12).integrate(values) == pytest.approx(3.0, abs=1e-13)
+    x = np.random.default_rng(0).random((500, 2))
+    assert_array_equal(values(x), np.where(x[:, 0] < 0.5, 5.0, 1.0))
+    again = restore(mesh.settings(), mesh.arrays())
+    assert_array_equal(again.by_region({"steel": 5.0, "*": 1.0})(x), values(x))
+    tags = np.full(len(mesh.cells), 8)
+    tags[mesh.regions["steel"]] = 7
+    meshio.Mesh(
+        np.column_stack([mesh.points, np.zeros(len(mesh.points))]), [("triangle", np.asarray(mesh.cells))],
+        cell_data={"gmsh:physical": [tags], "gmsh:geometrical": [tags]},
+        field_data={"steel": np.array([7, 2]), "glass": np.array([8, 2])},
+    ).write(tmp_path / "two.msh", file_format="gmsh22", binary=False)  # fmt: skip
+    read = Mesh.from_file(tmp_path / "two.msh")
+    assert set(read.regions) == {"steel", "glass"}
+    assert_array_equal(read.by_region({"steel": 5.0, "glass": 1.0})(x), values(x))
+
+
+def test_regions_that_do_not_fit_are_refused():
+    mesh = two_materials()
+    with pytest.raises(ValueRangeError, match="names the region 'wood', but this mesh has steel"):
+        mesh.by_region({"wood": 1.0})
+    with pytest.raises(ValueRangeError, match=r"leaves 36 of 72 cells without a value.*add '\*'"):
+        mesh.by_region({"steel": 1.0})
+    with pytest.raises(ValueRangeError, match="names cell 99"):
+        Mesh(mesh.points, mesh.cells, regions={"steel": [99]})

@@ -98,6 +98,12 @@ class Model:
         self._seen: OrderedDict[tuple[object, ...], tuple[Observation, FloatArray | None]] = OrderedDict()
         self._lift = space.lift()
         self._slices = _slices(space.rank, self.blocks)
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_sealed", False):
+            raise AttributeError(f"a Model does not change: {name} was chosen when it was built; build another one.")
+        object.__setattr__(self, name, value)
 
     @property
     def dim(self) -> int:

@@ -64,7 +64,11 @@ class Locator:
 
     def inside(self, x: FloatArray) -> NDArray[np.bool_]:
         """Which of the points (N, d) lie in a cell, (N,)."""
-        found = np.zeros(len(x), dtype=bool)
+        return np.asarray(self.cell_of(x) >= 0)
+
+    def cell_of(self, x: FloatArray) -> IntArray:
+        """A cell that holds each of the points (N, d), (N,); -1 where none does."""
+        found = np.full(len(x), -1, dtype=np.int64)
         top = self._origin + self._width * self._shape
         near = np.flatnonzero(((x >= self._origin) & (x <= top)).all(axis=1))
         number = np.ravel_multi_index(tuple(self._bins(x[near]).T), tuple(self._shape))
@@ -79,7 +83,8 @@ class Locator:
             cell = self._cells[np.repeat(self._start[number[some]], counts[some]) + rank]
             boxed = ((x[point] >= self._low[cell]) & (x[point] <= self._high[cell])).all(axis=1)
             point, cell = point[boxed], cell[boxed]
-            found[point[self._holds(x[point], cell)]] = True
+            held = self._holds(x[point], cell)
+            found[point[held]] = cell[held]
             first = last
         return found
 

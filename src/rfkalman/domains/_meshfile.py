@@ -23,8 +23,10 @@ _DIMENSION = {name: d for d, names in _TYPES.items() for name in names}
 Table = NDArray[Any]
 
 
-def read(path: str | os.PathLike[str]) -> tuple[FloatArray, Table, dict[str, Table], tuple[str, ...]]:
-    """Points (P, d), cells (m, k), named facets and notes from a mesh file."""
+def read(
+    path: str | os.PathLike[str],
+) -> tuple[FloatArray, Table, dict[str, Table], dict[str, Table], tuple[str, ...]]:
+    """Points (P, d), cells (m, k), named facets, named cells and notes from a mesh file."""
     found = _loaded(path)
     kinds = [block.type for block in found.cells]
     notes: list[str] = []
@@ -47,7 +49,7 @@ def read(path: str | os.PathLike[str]) -> tuple[FloatArray, Table, dict[str, Tab
         )
     cells = np.concatenate([np.asarray(block.data) for block in blocks])
     points = _flattened(path, np.asarray(found.points, dtype=np.float64), cells, d, notes)
-    return points, cells, _named_facets(found, d, notes), tuple(notes)
+    return points, cells, _named_facets(found, d, notes), _named_cells(found, d), tuple(notes)
 
 
 def _loaded(path: str | os.PathLike[str]) -> Any:
@@ -124,3 +126,23 @@ def _named_facets(found: Any, d: int, notes: list[str]) -> dict[str, Table]:
             facets.setdefault(title, []).append(data[tags == tag])
     none = np.empty((0, d), dtype=np.int64)
     return {name: np.concatenate([none, *(table[:, :d] for table in tables)]) for name, tables in facets.items()}
+
+
+def _named_cells(found: Any, d: int) -> dict[str, Table]:
+    """Numbers of the cells of each named region: a physical group or cell set of the highest dimension."""
+    titles = {int(v[0]): name for name, v in found.field_data.items() if np.shape(v) == (2,) and int(v[1]) == d}
+    physical = found.cell_data.get("gmsh:physical")
+    regions: dict[str, list[Table]] = {}
+    start = 0
+    for i, block in enumerate(found.cells):
+        if block.dim != d:
+            continue
+        for name, members in found.cell_sets.items():
+            if not name.startswith("gmsh:") and members[i] is not None and len(members[i]):
+                regions.setdefault(name, []).append(start + np.asarray(members[i], dtype=np.int64))
+        if physical is not None:
+            tags = np.asarray(physical[i])
+            for tag in np.unique(tags[tags != 0]).tolist():
+                regions.setdefault(titles.get(tag, str(tag)), []).append(start + np.flatnonzero(tags == tag))
+        start += len(block.data)
+    return {name: np.unique(np.concatenate(tables)) for name, tables in regions.items()}

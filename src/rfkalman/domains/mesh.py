@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
 from .._checks import FloatArray, frozen
+from ..errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged
@@ -65,6 +66,8 @@ class Mesh(Domain):
         Other names for the parts; see :meth:`renamed`.
     notes : tuple of str
         What is already known about the mesh; what its construction finds is added.
+    regions : mapping of str to (n,) array_like of int, optional
+        Numbers of the cells of each named region, for :meth:`by_region`.
 
     Attributes
     ----------
@@ -84,6 +87,7 @@ class Mesh(Domain):
     curved: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    regions: Mapping[str, IntArray] = field(default_factory=dict)
     lower: FloatArray = field(init=False, repr=False)
     upper: FloatArray = field(init=False, repr=False)
     _local: FloatArray = field(init=False, repr=False)
@@ -123,6 +127,7 @@ class Mesh(Domain):
         put(self, "cells", _fixed(cells))
         put(self, "boundary", {name: _fixed(facets[tags == i, :d]) for i, name in enumerate(parts)})
         put(self, "curved", second)
+        put(self, "regions", {str(n): _checked_region(n, chosen, len(cells)) for n, chosen in self.regions.items()})
         put(self, "lower", frozen(lower))
         put(self, "upper", frozen(upper))
         put(self, "_local", frozen(local))
@@ -150,8 +155,8 @@ class Mesh(Domain):
         curved : bool
             As in the constructor.
         """
-        points, cells, boundary, notes = read(path)
-        return cls(points, cells, boundary, curved, notes=notes)
+        points, cells, boundary, regions, notes = read(path)
+        return cls(points, cells, boundary, curved, notes=notes, regions=regions)
 
     # -- the domain ---------------------------------------------------------------------------------------------------
 
@@ -178,10 +183,46 @@ class Mesh(Domain):
         return tuple(self.boundary)
 
     def contains(self, x: FloatArray) -> Any:
+        return self._cell_of(x) >= 0
+
+    def _cell_of(self, x: FloatArray) -> IntArray:
         if "locator" not in self._kept:
             slack = float(boundary_slack(self.lower, self.upper).max())
             self._kept["locator"] = Locator(self._local[self.cells], slack)
-        return self._kept["locator"].inside(np.asarray(x, dtype=np.float64) - self.lower)
+        located: IntArray = self._kept["locator"].cell_of(np.asarray(x, dtype=np.float64) - self.lower)
+        return located
+
+    def by_region(self, values: Mapping[str, float]) -> Callable[[FloatArray], FloatArray]:
+        """A coefficient that is constant in each named region; quadrature points never straddle two of them.
+
+        Parameters
+        ----------
+        values : mapping of str to float
+            A value for each region; ``"*"`` for every cell that no name covers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> square = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]], regions={"steel": [0]})
+        >>> square.by_region({"steel": 5.0, "*": 1.0})(np.array([[0.9, 0.1], [0.1, 0.9]]))
+        array([5., 1.])
+        """
+        unknown = [name for name in values if name != "*" and name not in self.regions]
+        if unknown:
+            raise ValueRangeError(
+                f"values names the region {unknown[0]!r}, but this mesh has {', '.join(self.regions) or 'no regions'}."
+            )
+        table = np.full(len(self.cells), float(values.get("*", np.nan)))
+        for name, value in values.items():
+            if name != "*":
+                table[self.regions[name]] = float(value)
+        bare = np.flatnonzero(np.isnan(table))
+        if bare.size:
+            raise ValueRangeError(
+                f"values leaves {bare.size} of {len(table)} cells without a value, the first is cell {bare[0]}; "
+                f"regions are {', '.join(self.regions) or 'none'}; add '*' for the rest."
+            )
+        return _RegionValues(self, frozen(table))
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         nodes = self._local[self.cells]
@@ -273,6 +314,8 @@ class Mesh(Domain):
 
     def settings(self) -> dict[str, Any]:
         own = {"kind": self.kind, "parts": list(self.native_parts), "curved": self.curved, "notes": list(self.notes)}
+        if self.regions:
+            own["regions"] = list(self.regions)
         return self._named(own)
 
     def arrays(self) -> dict[str, Any]:
@@ -281,14 +324,33 @@ class Mesh(Domain):
             "cells": self.cells,
             "facets": np.concatenate(list(self.boundary.values())),
             "facet_parts": np.repeat(np.arange(len(self.boundary)), [len(f) for f in self.boundary.values()]),
-        }
+        } | {f"region.{i}": chosen for i, chosen in enumerate(self.regions.values())}
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
         facets, tags = arrays["facets"], arrays["facet_parts"]
         boundary = {name: facets[tags == i] for i, name in enumerate(settings["parts"])}
         names, notes = settings.get("names", {}), tuple(settings["notes"])
-        return cls(arrays["points"], arrays["cells"], boundary, settings["curved"], names, notes)
+        regions = {name: arrays[f"region.{i}"] for i, name in enumerate(settings.get("regions", ()))}
+        return cls(arrays["points"], arrays["cells"], boundary, settings["curved"], names, notes, regions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RegionValues:
+    """One value per cell, read off at points."""
+
+    mesh: Mesh
+    table: FloatArray
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        return np.asarray(self.table[self.mesh._cell_of(x)])
+
+
+def _checked_region(name: object, cells: Any, n_cells: int) -> IntArray:
+    chosen = np.unique(np.asarray(cells, dtype=np.int64))
+    if chosen.size and not 0 <= chosen[0] <= chosen[-1] < n_cells:
+        raise ValueRangeError(f"region {name!r} names cell {chosen[-1]}, but the mesh has cells 0 to {n_cells - 1}.")
+    return _fixed(chosen)
 
 
 def _fixed(array: NDArray[Any]) -> IntArray:
