@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests import reference
 from tests.reference import Record, random_record
 
-from rfkalman.errors import ShapeError
+from rfkalman.errors import DefinitenessError, ShapeError
 from rfkalman.filters import batch, information, kalman
 from rfkalman.statespace import Gaussian, LinearStep, Observation
 
@@ -509,3 +509,14 @@ def test_streams_that_do_not_fit_are_refused_by_name():
         list(kalman.run_streams(prior, [(None, obs, y)]))
     with pytest.raises(ShapeError, match=r"obs\.H has 3 columns but the state has 5 coefficients"):
         list(kalman.run_streams(prior, [(None, Observation(np.ones((7, 3)), std=1.0), pair)]))
+
+
+def test_the_fast_kernel_asked_for_by_name_says_when_it_cannot():
+    """Readings so sharp that I + G G^T has no Cholesky factor: an error, never the prior passed off as a posterior."""
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal((1, 8))
+    obs = Observation(np.repeat(row, 3, axis=0), std=1e-12)
+    prior = Gaussian(np.zeros(8), 1e3 * np.eye(8))
+    with pytest.raises(DefinitenessError, match="Use kernel=orthogonal"):
+        kalman.analyse(prior, obs, np.ones(3), kernel=kalman.fast)
+    assert np.isfinite(kalman.analyse(prior, obs, np.ones(3)).cov).all()
