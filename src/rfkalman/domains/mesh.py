@@ -250,7 +250,7 @@ class Mesh(Domain):
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
         Second-order cells are integrated through their own map. Straight triangles
-        at a re-entrant corner are halved towards it until they have 2^-14 of the
+        at a re-entrant corner are halved towards it until they have 2^-20 of the
         domain's size; ``graded=False`` leaves that out.
         """
         return self._rule(order, graded, extra=0)

@@ -126,7 +126,7 @@ class Polygon(Domain):
 
         Triangles are cut in four until forty points per direction carry the
         features that ask for ``order`` points per axis of the bounding box. Those
-        at a re-entrant corner are halved towards it, fourteen times where they are
+        at a re-entrant corner are halved towards it, twenty times where they are
         as large as the domain, for integrands like r^(2 pi / omega - 2). Each costs
         about a thousand points; ``graded=False`` leaves that out.
         """
