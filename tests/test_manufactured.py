@@ -102,8 +102,8 @@ def test_a_box_away_from_the_origin_changes_nothing():
 
 # Coarsest number of steps, and the band of observed orders over two halvings. The windows of SDIRK3 and of the
 # exponential were chosen after looking, and the bands hold inside them only: from 8 to 256 steps SDIRK3 shows 2.67,
-# 2.30, 2.43, 2.63, 2.75 and the exponential 3.43, 3.48, 3.38, 3.31 (then the error in space). The source does not vanish
-# on the boundary, so fast modes are forced and both orders are reduced; on data without that the bands hold throughout
+# 2.30, 2.43, 2.63, 2.75 and the exponential 3.43, 3.48, 3.38, 3.31 (then the error in space). The source does not
+# vanish on the boundary, so fast modes are forced and both orders are reduced; without that the bands hold
 # (tests/test_propagators.py).
 ORDERS = {
     "implicit Euler": (rk.ImplicitEuler(), 64, (0.9, 1.1)),
