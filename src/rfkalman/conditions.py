@@ -162,11 +162,6 @@ def checked_value(name: str, value: Any) -> Value:
     return as_number(name, value) + 0.0  # -0.0 is 0.0
 
 
-def is_steady(value: Value) -> bool:
-    """Whether a value is one number for all times."""
-    return isinstance(value, float)
-
-
 def evaluate(name: str, value: Value, x: FloatArray, t: float) -> FloatArray:
     """A known value at points and one time, (N,)."""
     if isinstance(value, Unknown):
