@@ -1,0 +1,1 @@
+"""What others would use for the same job: grids, distances, collocation, reduced bases."""

@@ -1,0 +1,172 @@
+"""How large and how steep the raw features get: bounds known from a draw, or from the law it was drawn from.
+
+E bounds the sum of squared values, G the sum of squared slopes. A frozen draw
+knows both for certain; before it is drawn they hold with a stated probability
+(paper, "Gaussian RFF approximation and leverage certificate", "Conditional ELU/RFM
+approximation and leverage certificate", "Dirichlet-bubble Gaussian RFF certificate").
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .._checks import as_count, as_positive
+from ..features.base import FeatureMap
+from ..features.cutoffs import Cutoff
+from ._arguments import CHANCE, as_nonnegative, as_share
+
+__all__ = [
+    "Envelopes",
+    "drawn_envelopes",
+    "elu_envelope",
+    "elu_envelopes",
+    "elu_gradient_envelope",
+    "rff_envelopes",
+    "rff_gradient_envelope",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Envelopes:
+    """Bounds on the raw features, known from the draw or from the law it was drawn from.
+
+    Attributes
+    ----------
+    values : float
+        E, a bound on sum_j phi_j(x)^2.
+    gradients : float
+        G, a bound on sum_j sup |grad phi_j|^2.
+    failure_prob : float
+        Probability over the draw that E or G is exceeded; zero for a draw that was looked at.
+    gradients_failure_prob : float
+        That G is.
+    source : str
+        Where they come from, in words.
+    """
+
+    values: float
+    gradients: float
+    failure_prob: float = 0.0
+    gradients_failure_prob: float = 0.0
+    source: str = "the draw"
+
+    def windowed(self, cutoff: Cutoff) -> Envelopes:
+        """Envelopes of the features times a cutoff b, such as ``features.cutoff`` of a bubble.
+
+        The deterministic adjustment of "Dirichlet-bubble Gaussian RFF
+        certificate": |b phi| <= |b|_inf |phi| and |grad(b phi)| <= |b|_inf |grad phi| + |grad b|_inf |phi|,
+        the latter summed over the features by the triangle inequality.
+        ``values`` must bound the sum of squared suprema, as those of the families here do.
+        """
+        E, G = math.sqrt(self.values), math.sqrt(self.gradients)
+        slope = cutoff.sup_value * G + cutoff.sup_gradient * E
+        # The new gradient envelope leans on both of the old ones, so it fails when either does.
+        both = self.failure_prob
+        return Envelopes((cutoff.sup_value * E) ** 2, slope**2, both, both, f"{self.source}, windowed")
+
+
+def drawn_envelopes(features: FeatureMap) -> Envelopes:
+    """The envelopes of a frozen draw, which are certain."""
+    return Envelopes(features.envelope, features.gradient_envelope)
+
+
+def rff_gradient_envelope(n_features: int, dimension: int, gamma: float, failure_prob: float) -> float:
+    """A bound on G = 2 sum_j |w_j|^2 of Gaussian random Fourier features that fails with at most this probability.
+
+    The Laurent-Massart tail of chi^2 with M d degrees of freedom (paper,
+    "Gaussian RFF approximation and leverage certificate").
+
+    Parameters
+    ----------
+    n_features, dimension : int
+        M and d.
+    gamma : float
+        1 / length_scale; the largest where it differs between axes.
+    failure_prob : float
+        delta_grad.
+
+    Examples
+    --------
+    >>> rff_gradient_envelope(100, 2, gamma=1.0, failure_prob=0.01) > 2 * 100 * 2
+    True
+    """
+    return 2.0 * as_positive("gamma", gamma) ** 2 * _chi2_tail(n_features, dimension, failure_prob)
+
+
+def rff_envelopes(n_features: int, dimension: int, gamma: float, failure_prob: float) -> Envelopes:
+    """E = 2 M, which is certain, and :func:`rff_gradient_envelope`."""
+    G = rff_gradient_envelope(n_features, dimension, gamma, failure_prob)
+    return Envelopes(2.0 * n_features, G, failure_prob, failure_prob, "the law of Gaussian random Fourier features")
+
+
+def elu_envelope(
+    n_features: int,
+    dimension: int,
+    scale: float,
+    alpha: float,
+    weight_std: float,
+    offset_std: float,
+    failure_prob: float,
+    diameter: float | None = None,
+) -> float:
+    """A bound on E of shallow ELU features that fails with at most this probability: the paper's B_elu squared.
+
+    "Conditional ELU/RFM approximation and leverage certificate": with the centre c
+    of a feature in the domain, |w.x + b| <= |w| diameter + |xi|; Gaussian concentration bounds
+    every |w_j| and every |xi_j|, each of the 2 M events with failure_prob / (2 M).
+
+    Parameters
+    ----------
+    n_features, dimension : int
+        M and d.
+    scale, alpha : float
+        s and alpha, ``scale`` and ``alpha`` of ``ELUNetwork``.
+    weight_std : float
+        a: w is normal with variance a^2 / d. It is 1 / length_scale of ``ELUNetwork``,
+        the largest where that differs between axes.
+    offset_std : float
+        beta, ``offset_std`` of ``ELUNetwork``.
+    failure_prob : float
+        delta_env.
+    diameter : float, optional
+        Of the domain; sqrt(d), that of the unit cube, by default.
+    """
+    M, d = as_count("n_features", n_features), as_count("dimension", dimension)
+    a, s = as_positive("weight_std", weight_std), as_positive("scale", scale)
+    beta = as_nonnegative("offset_std", offset_std)
+    across = 1.0 if diameter is None else as_positive("diameter", diameter) / math.sqrt(d)
+    t = math.sqrt(2.0 * math.log(2.0 * M / as_share("failure_prob", failure_prob, CHANCE)))
+    largest = as_positive("alpha", alpha) + a * across * (math.sqrt(d) + t) + beta * t
+    return M * (s * largest) ** 2
+
+
+def elu_gradient_envelope(
+    n_features: int, dimension: int, scale: float, alpha: float, weight_std: float, failure_prob: float
+) -> float:
+    """A bound on G = s^2 max(1, alpha)^2 sum_j |w_j|^2 that fails with at most this probability; see elu_envelope."""
+    slope = as_positive("scale", scale) * max(1.0, as_positive("alpha", alpha)) * as_positive("weight_std", weight_std)
+    return slope**2 / dimension * _chi2_tail(n_features, dimension, failure_prob)
+
+
+def elu_envelopes(
+    n_features: int,
+    dimension: int,
+    scale: float,
+    alpha: float,
+    weight_std: float,
+    offset_std: float,
+    failure_prob: float,
+    diameter: float | None = None,
+) -> Envelopes:
+    """:func:`elu_envelope` and :func:`elu_gradient_envelope`, each with half of the failure probability."""
+    half = 0.5 * as_share("failure_prob", failure_prob, CHANCE)
+    E = elu_envelope(n_features, dimension, scale, alpha, weight_std, offset_std, half, diameter)
+    G = elu_gradient_envelope(n_features, dimension, scale, alpha, weight_std, half)
+    return Envelopes(E, G, 2.0 * half, half, "the law of shallow ELU features")
+
+
+def _chi2_tail(n_features: int, dimension: int, failure_prob: float) -> float:
+    k = as_count("n_features", n_features) * as_count("dimension", dimension)
+    t = -math.log(as_share("failure_prob", failure_prob, CHANCE))
+    return k + 2.0 * math.sqrt(k * t) + 2.0 * t

@@ -1,0 +1,446 @@
+"""Whether the sensors of one analysis see every coefficient: the empirical Gram matrix and how many sensors it takes.
+
+With sensors drawn uniformly from the domain, N_o^-1 H^T H has mean I. How far
+it is from I is measured by :func:`deviation`; how many sensors keep it within
+eta follows from the matrix Chernoff inequality (:func:`chernoff`,
+:func:`sample_size`). The condition is sufficient, not necessary: with fewer
+sensors than coefficients a single analysis cannot see them all, while a whole
+window of them may, and :func:`accumulated` says how well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from .._checks import FloatArray, as_count, as_finite, as_number, as_positive, frozen
+from .._linalg import triangularise
+from ..errors import ShapeError, ValueRangeError
+from ..statespace import Gaussian, LinearStep, Observation
+from .findings import Finding
+
+__all__ = [
+    "UNIVERSAL_CONSTANT",
+    "Accumulated",
+    "Deviation",
+    "Gram",
+    "SampleSize",
+    "Tails",
+    "accumulated",
+    "certify",
+    "chernoff",
+    "deviation",
+    "sample_size",
+]
+
+_SINGLE = "Conditional empirical Gram concentration"
+_UNIFORM = "Time-uniform effective-rank Gram concentration"
+_STREAM = "Per-time Gram versus accumulated information"
+
+#: C of the paper's N_o >= C L_star eta^-2 log(2 r (N + 1) / delta): the smallest that serves every eta in (0, 1).
+#: ((1 + eta) log(1 + eta) - eta) / eta^2 is the integral of (1 - s) / (1 + s eta) over s in (0, 1), so it falls with
+#: eta to 2 log 2 - 1 at eta = 1; the exponent of the other tail stays above eta^2 / 2.
+UNIVERSAL_CONSTANT = 1.0 / (2.0 * math.log(2.0) - 1.0)
+
+
+# -- what the sensors see ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """Extreme eigenvalues of N_o^-1 H^T H; both are one when the sensors see every coefficient alike."""
+
+    n_obs: int
+    rank: int
+    lambda_min: float
+    lambda_max: float
+
+    @property
+    def deviation(self) -> float:
+        """Spectral norm of N_o^-1 H^T H - I."""
+        return max(self.lambda_max - 1.0, 1.0 - self.lambda_min)
+
+
+def deviation(H: ArrayLike) -> Deviation:
+    """How far the empirical Gram matrix of an observation matrix H (N_o, r) is from the identity.
+
+    From the singular values of a triangular factor of H, so that a small
+    smallest eigenvalue keeps its digits; costs N_o r^2, and nothing N_o x N_o is formed.
+    With fewer readings than coefficients the smallest eigenvalue is exactly zero.
+
+    Examples
+    --------
+    >>> deviation([[2.0, 0.0], [0.0, 1.0]]).deviation
+    1.0
+    >>> deviation([[1.0, 1.0]]).lambda_min
+    0.0
+    """
+    rows = as_finite("H", H, (None, None))
+    N_o, r = rows.shape
+    if N_o == 0 or r == 0:
+        raise ShapeError(f"H must have at least one reading and one coefficient; got shape {rows.shape}.")
+    s2 = np.square(np.linalg.svd(triangularise(rows), compute_uv=False)) / N_o
+    return Deviation(N_o, r, float(s2[-1]) if N_o >= r else 0.0, float(s2[0]))
+
+
+# -- how many sensors it takes -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tails:
+    """Chernoff bounds on the probabilities of the two ways in which the Gram matrix can fail, as logarithms.
+
+    A bound above one says nothing; it is reported as it is.
+    """
+
+    log_lower: float
+    log_upper: float
+
+    @property
+    def lower(self) -> float:
+        """Bound on the probability that the smallest eigenvalue is at most 1 - eta."""
+        return math.exp(self.log_lower)
+
+    @property
+    def upper(self) -> float:
+        """Bound on the probability that the largest eigenvalue is at least 1 + eta."""
+        return math.exp(self.log_upper)
+
+    @property
+    def log_total(self) -> float:
+        """Logarithm of the sum of both."""
+        return float(np.logaddexp(self.log_lower, self.log_upper))
+
+    @property
+    def total(self) -> float:
+        """Bound on the probability that the deviation exceeds eta."""
+        return math.exp(self.log_total)
+
+
+def chernoff(n_obs: int, leverage: float, rank: int, eta: float) -> Tails:
+    """Both Chernoff bounds of "Conditional empirical Gram concentration" for sensors uniform on the domain.
+
+    Parameters
+    ----------
+    n_obs : int
+        N_o.
+    leverage : float
+        L_star, a certified bound; at least the rank.
+    rank : int
+        r.
+    eta : float
+        Deviation in (0, 1).
+
+    Examples
+    --------
+    >>> chernoff(0, leverage=5.0, rank=3, eta=0.5).total
+    6.0
+    """
+    N_o, r = as_count("n_obs", n_obs, minimum=0), as_count("rank", rank)
+    L, (below, above) = _leverage(leverage, r), _exponents(eta)
+    return Tails(math.log(r) - N_o / L * below, math.log(r) - N_o / L * above)
+
+
+def _leverage(leverage: float, rank: int) -> float:
+    L = as_positive("leverage", leverage)
+    # The mean of |Psi|^2 is r; quadrature and rounding may leave a constant feature a few digits short of 1.
+    if L < rank * (1.0 - 1e-6):
+        raise ValueRangeError(
+            f"leverage must be at least the rank, {rank}, since |Psi|^2 averages to it over the domain; got {L!r}. "
+            "It is the largest |Psi|^2, not a norm of Psi: take .certified from certificates.leverage."
+        )
+    return L
+
+
+def _exponents(eta: float) -> tuple[float, float]:
+    """eta + (1 - eta) log(1 - eta) and (1 + eta) log(1 + eta) - eta: the rates of the two tails."""
+    eta = as_number("eta", eta)
+    if not 0.0 < eta < 1.0:
+        raise ValueRangeError(f"eta must lie between 0 and 1, a deviation of the Gram matrix from I; got {eta!r}.")
+    if eta < 1e-3:
+        # Both are eta^2 / 2 (1 +- eta / 3 + ...); the closed forms lose all digits to cancellation there.
+        powers = [eta**k / (k * (k - 1)) for k in range(2, 9)]
+        return sum(powers), sum(p * (-1) ** k for k, p in enumerate(powers))
+    return eta + (1.0 - eta) * math.log1p(-eta), (1.0 + eta) * math.log1p(eta) - eta
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSize:
+    """Sensors per analysis that keep the Gram matrix within eta of I at every analysis.
+
+    Attributes
+    ----------
+    n_obs : int
+        The smallest N_o for which the two Chernoff bounds add up to the failure probability allowed.
+    closed_form : float
+        The paper's C L_star eta^-2 log(2 r (N + 1) / delta) with C = 1 / (2 log 2 - 1); never below ``n_obs`` - 1.
+    leverage, rank, eta, failure_prob
+        What it was computed for.
+    n_events : int
+        Gram matrices over which the failure probability is shared.
+    """
+
+    n_obs: int
+    closed_form: float
+    leverage: float
+    rank: int
+    eta: float
+    failure_prob: float
+    n_events: int = 1
+
+
+def sample_size(
+    leverage: float,
+    rank: int,
+    eta: float,
+    failure_prob: float,
+    n_analyses: int = 1,
+    *,
+    reused: bool = False,
+    n_candidates: int = 1,
+) -> SampleSize:
+    """The smallest number of sensors per analysis for which the Gram condition is guaranteed.
+
+    Sensors are independent and uniform on the whole domain, independent of the
+    feature draw. Both Chernoff factors are inverted exactly, in integers.
+
+    Parameters
+    ----------
+    leverage : float
+        L_star.
+    rank : int
+        r. With several floor candidates, leverage and rank of the largest.
+    eta, failure_prob : float
+        Deviation and delta_gram, both in (0, 1).
+    n_analyses : int
+        N + 1, with fresh sensors at each ("Time-uniform effective-rank Gram concentration").
+    reused : bool
+        The same sensors at every analysis: one Gram matrix, whatever ``n_analyses``.
+    n_candidates : int
+        Length of ``space.floor_candidates``: a floor chosen from a finite grid takes a union bound over it.
+
+    Examples
+    --------
+    >>> few, many = (sample_size(L, rank=1, eta=0.5, failure_prob=0.1).n_obs for L in (100.0, 200.0))
+    >>> round(many / few, 2)
+    2.0
+    """
+    L, r = _leverage(leverage, as_count("rank", rank)), int(rank)
+    delta = as_number("failure_prob", failure_prob)
+    if not 0.0 < delta < 1.0:
+        raise ValueRangeError(f"failure_prob must lie between 0 and 1; got {delta!r}.")
+    events = as_count("n_analyses", n_analyses)
+    events = (1 if reused else events) * as_count("n_candidates", n_candidates)
+    _exponents(eta)
+    allowed = math.log(delta / events)
+    closed = UNIVERSAL_CONSTANT * L / eta**2 * (math.log(2.0 * r) - allowed)
+    # The closed form is always enough; bisect between it and zero, which is never enough.
+    low, high = 0, math.ceil(closed)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if chernoff(middle, L, r, eta).log_total <= allowed:
+            high = middle
+        else:
+            low = middle
+    return SampleSize(high, closed, L, r, float(eta), delta, events)
+
+
+# -- information accumulated over a window -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accumulated:
+    """Information about the coefficients after each analysis of a window.
+
+    Attributes
+    ----------
+    alphas : (N + 1,) array
+        Smallest eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n; infinite where nothing is left to know.
+    traces : (N + 1,) array
+        tr P_n^a, the posterior variance itself.
+    rank : int
+        r.
+    """
+
+    alphas: FloatArray
+    traces: FloatArray
+    rank: int
+
+    @property
+    def trace_bounds(self) -> FloatArray:
+        """r / alpha_n, the bounds of the remark on tr P_n^a, (N + 1,)."""
+        return frozen(self.rank / self.alphas)
+
+    def findings(self) -> list[Finding]:
+        """Lines of the certificate table for the last analysis of the window."""
+        window = f"accumulated over {self.alphas.size} analyses"
+        return [
+            Finding("gram", _STREAM, f"alpha, least information about a coefficient, {window}", float(self.alphas[-1])),
+            Finding("gram", _STREAM, "posterior trace against its bound r / alpha", float(self.traces[-1]),
+                    float(self.trace_bounds[-1]), True),
+        ]  # fmt: skip
+
+
+def accumulated(
+    prior: Gaussian, steps: Sequence[LinearStep | None], observations: Sequence[Observation]
+) -> Accumulated:
+    """How much a window of analyses knows about the coefficients, without running a filter.
+
+    "Per-time Gram versus accumulated information": alpha_n is the smallest
+    eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n = (P_n^a)^-1, whatever N_o is beside r. Without
+    process noise all readings inform about the initial coefficients, z_n = F_{n:0} z_0 + shift,
+    so P_n^a = B (G^T G)^-1 B^T with B = F_{n:0} S_0 and G the stacked rows of I and
+    R_k^(-1/2) H_k F_{k:0} S_0, kept as a triangular factor. Propagating the information matrix itself would
+    invert F_{n:0}, whose fast modes have died; here they die in B, where they should.
+
+    Parameters
+    ----------
+    prior : Gaussian
+        Belief before the first analysis; its root is S_0.
+    steps : sequence of LinearStep or None
+        N steps between N + 1 analyses; or N + 1, each leading to its analysis, the first usually None.
+    observations : sequence of Observation
+        One per analysis.
+
+    Examples
+    --------
+    >>> once = Observation([[1.0]], std=1.0)
+    >>> accumulated(Gaussian([0.0], [[1.0]]), [LinearStep([1.0])] * 2, [once] * 3).alphas
+    array([2., 3., 4.])
+    """
+    leading: list[LinearStep | None] = list(steps)
+    if len(leading) == len(observations) - 1:
+        leading.insert(0, None)
+    if len(leading) != len(observations) or not observations:
+        raise ShapeError(
+            f"{len(observations)} observations need {max(len(observations) - 1, 0)} steps between them, or one step "
+            f"before each; got {len(steps)} steps."
+        )
+    B = np.array(prior.root)
+    r, k = B.shape
+    factor = np.eye(k)
+    alphas, traces = np.empty(len(leading)), np.empty(len(leading))
+    for n, (step, obs) in enumerate(zip(leading, observations, strict=True)):
+        if step is not None:
+            if step.noise_root is not None and step.noise_root.any():
+                raise ValueRangeError(
+                    f"steps[{n}] has process noise, which makes past readings lose value at a rate only a filter "
+                    "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
+                    "bound on the information, or read the posterior covariance of kalman.run."
+                )
+            if step.dim != r:
+                raise ShapeError(f"steps[{n}] moves {step.dim} coefficients but the prior has {r}.")
+            B = step.apply(B)
+        if obs.H.shape[1] != r:
+            raise ShapeError(
+                f"observations[{n}].H has {obs.H.shape[1]} columns but the prior has {r} coefficients; "
+                "raw feature values go through the whitening transform first: use space(sensors)."
+            )
+        factor = triangularise(np.vstack([factor, obs.whiten(obs.H @ B)]))
+        root = solve_triangular(factor, B.T, trans="T", lower=False, check_finite=False)
+        largest = float(np.linalg.norm(root, 2)) ** 2 if root.size else 0.0
+        alphas[n] = 1.0 / largest if largest > 0.0 else math.inf
+        traces[n] = np.square(root).sum()
+    return Accumulated(frozen(alphas), frozen(traces), r)
+
+
+# -- the certificate ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gram:
+    """The Gram condition of the theorem, measured and guaranteed, for one or many analyses.
+
+    Attributes
+    ----------
+    deviations : tuple of Deviation
+        Measured, one per analysis.
+    needed : SampleSize
+        Sensors per analysis that would guarantee it.
+    tails : Tails
+        Chernoff bounds at the smallest N_o there is.
+    window : Accumulated or None
+    """
+
+    deviations: tuple[Deviation, ...]
+    needed: SampleSize
+    tails: Tails
+    window: Accumulated | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether every measured deviation is at most eta."""
+        return max(d.deviation for d in self.deviations) <= self.needed.eta
+
+    def findings(self) -> list[Finding]:
+        """Lines of the certificate table; the remedies say how many sensors it takes and what else would do."""
+        title = _SINGLE if len(self.deviations) == 1 else _UNIFORM
+        count = f"{len(self.deviations)} analyses" if len(self.deviations) > 1 else "one analysis"
+        worst = max(self.deviations, key=lambda d: d.deviation)
+        fewest = min(d.n_obs for d in self.deviations)
+        needed, r = self.needed.n_obs, self.needed.rank
+        enough = fewest >= needed
+        advice = f"needs N_o >= {needed} sensors per time, uniform on the domain; or a higher mass floor"
+        if fewest < r:
+            advice = f"{fewest} sensors cannot see {r} coefficients at a single time: {advice}"
+        if self.window is not None:
+            advice += (
+                f"; information accumulated over the window is alpha = {self.window.alphas[-1]:.3g}, which bounds the "
+                f"posterior trace by {self.window.trace_bounds[-1]:.3g}"
+            )
+        else:
+            advice += "; or information accumulated over a window, see gram.accumulated"
+        lines = [
+            Finding(
+                "gram", title, f"largest deviation of N_o^-1 H^T H from I over {count}", worst.deviation,
+                self.needed.eta, self.holds, "" if self.holds else advice + ".",
+            ),
+            Finding(
+                "gram", title, f"sensors per analysis against those that guarantee it with probability "
+                f"{1.0 - self.needed.failure_prob:g}", float(fewest), float(needed), enough,
+                "" if enough else advice + ".",
+            ),
+            Finding("gram", title, "Chernoff bound on the failure probability of one analysis", self.tails.total),
+        ]  # fmt: skip
+        return lines + (self.window.findings() if self.window is not None else [])
+
+
+def certify(
+    matrices: Sequence[ArrayLike],
+    leverage: float,
+    eta: float = 0.5,
+    failure_prob: float = 0.05,
+    *,
+    reused: bool = False,
+    n_candidates: int = 1,
+    window: Accumulated | None = None,
+) -> Gram:
+    """The Gram certificate of a sequence of observation matrices.
+
+    Parameters
+    ----------
+    matrices : sequence of (N_o, r) array_like
+        H_n, whitened, of point sensors; one per analysis.
+    leverage : float
+        L_star, ``certified`` of a :class:`~rfkalman.certificates.leverage.Leverage`.
+    eta, failure_prob : float
+        Deviation allowed, and delta_gram.
+    reused, n_candidates
+        As for :func:`sample_size`.
+    window : Accumulated, optional
+        What :func:`accumulated` gave for the same window, for the remedy.
+    """
+    measured = tuple(deviation(H) for H in matrices)
+    if not measured or len({d.rank for d in measured}) != 1:
+        raise ShapeError(
+            f"matrices must hold at least one H, all with the same number of columns; got ranks "
+            f"{sorted({d.rank for d in measured})}."
+        )
+    r = measured[0].rank
+    needed = sample_size(leverage, r, eta, failure_prob, len(measured), reused=reused, n_candidates=n_candidates)
+    return Gram(measured, needed, chernoff(min(d.n_obs for d in measured), leverage, r, eta), window)

@@ -1,0 +1,90 @@
+"""The commands in one application, and what all of them share: errors, progress, JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from threadpoolctl import threadpool_limits
+
+from ..errors import RFKalmanError
+
+__all__ = ["app", "debug_option", "json_option", "progress_bar", "run", "say"]
+
+app = typer.Typer(
+    name="rfkalman",
+    help="Sensors and physics in, a field map with its uncertainty out: random-feature Kalman filtering.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+#: People read standard error, machines standard output.
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+output = Console(highlight=False, soft_wrap=True)
+
+json_option = Annotated[bool, typer.Option("--json", help="Print data for machines on standard output.")]
+debug_option = Annotated[
+    bool, typer.Option("--debug", help="Show the whole trace of an error.", envvar="RFKALMAN_DEBUG")
+]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"rfkalman {version('rfkalman')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the whole command."""
+
+
+def say(text: str, *, machine: bool = False) -> None:
+    """A line for people; on standard error when standard output belongs to a machine."""
+    (errors if machine else output).print(text, markup=False)
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Bars on standard error; silent where nobody is watching."""
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"),
+               TimeElapsedColumn(), TextColumn("{task.fields[what]}", style="dim"))  # fmt: skip
+    with Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty()) as bars:
+        yield bars
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and give its exit code."""
+    from . import commands  # noqa: F401 - registers them
+
+    words = sys.argv[1:] if arguments is None else arguments
+    wants_trace = "--debug" in words or bool(os.environ.get("RFKALMAN_DEBUG"))
+    try:
+        # Matrices of a few hundred rows gain nothing from a second BLAS thread and lose much on a loaded machine.
+        with threadpool_limits(1, user_api="blas"):
+            app(args=arguments)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except KeyboardInterrupt:
+        errors.print("rfkalman: stopped")
+        return 130
+    except (RFKalmanError, OSError) as error:
+        if wants_trace:
+            traceback.print_exc()
+        else:
+            errors.print(f"rfkalman: {error}", markup=False)
+        return 2
+    return 0

@@ -1,0 +1,73 @@
+"""``rfkalman certify``: the theorem's hypotheses as checked numbers for one problem."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from ..certificates.overview import Overview
+from ..experiments.certified import BENCHMARKS, certify_benchmark
+from .app import app, debug_option, json_option, output, progress_bar, say
+
+__all__ = ["certify", "findings_table"]
+
+_TARGET = f"A problem file, or a benchmark of the paper: {', '.join(BENCHMARKS)}."
+
+
+@app.command()
+def certify(
+    target: Annotated[str, typer.Argument(help=_TARGET)],
+    eta: Annotated[float, typer.Option(min=1e-6, max=0.999, help="Gram deviation asked for.")] = 0.5,
+    failure_prob: Annotated[float, typer.Option(min=1e-12, max=0.5, help="Probability with which it may fail.")] = 0.05,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a hypothesis does not hold.")] = False,
+    as_json: json_option = False,
+    debug: debug_option = False,
+) -> None:
+    """Check the hypotheses of the contraction theorem for a problem: what holds, what does not, what would help."""
+    with progress_bar() as bars:
+        task = bars.add_task("certificates", total=None, what="")
+        told = lambda text: bars.update(task, what=text)
+        if target in BENCHMARKS and not Path(target).exists():
+            overview = certify_benchmark(target, eta, failure_prob, told)
+        else:
+            from ..problem import Problem
+            from ..problem.certified import certify_problem
+
+            overview = certify_problem(Problem.from_toml(target), eta, failure_prob, told)
+    if as_json:
+        typer.echo(json.dumps({
+            "target": target,
+            "findings": [finding.as_dict() for finding in overview.findings],
+            "refused": [{"certificate": name, "reason": reason} for name, reason in overview.refused],
+        }, indent=1))  # fmt: skip
+    else:
+        output.print(findings_table(overview, target))
+        for name, reason in overview.refused:
+            say(f"not asked: {name}: {reason}")
+        failed = overview.failed
+        say(f"{len(failed)} hypotheses do not hold; a certificate that fails is a result, not an error"
+            if failed else "every hypothesis that was checked holds")  # fmt: skip
+    if strict and overview.failed:
+        raise typer.Exit(1)
+
+
+def findings_table(overview: Overview, title: str) -> Table:
+    """The findings as a table for people; a remedy that repeats is printed once."""
+    table = Table(title=f"certificates: {title}", box=box.SIMPLE, title_justify="left", expand=False)
+    for name in ("", "quantity", "value", "limit", "", "what would make it hold"):
+        table.add_column(name, justify="right" if name in ("value", "limit") else "left", overflow="fold")
+    group, told = "", ""
+    for f in overview.findings:
+        verdict = {True: "[green]holds[/]", False: "[bold red]fails[/]", None: ""}[f.holds]
+        remedy = "as above" if f.remedy and f.remedy == told else f.remedy
+        told = f.remedy or told
+        limit = "" if f.limit is None else f"{f.limit:.4g}"
+        name = f.certificate if f.certificate != group else ""
+        table.add_row(name, f.quantity, f"{f.value:.4g}", limit, verdict, remedy)
+        group = f.certificate
+    return table

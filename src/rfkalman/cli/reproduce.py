@@ -1,0 +1,64 @@
+"""``rfkalman reproduce``: every numerical statement of the paper, run and held against it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..experiments import page
+from ..experiments.base import Effort
+from ..experiments.catalogue import EXPERIMENTS, find
+from ..experiments.catalogue import reproduce as run_experiments
+from .app import app, debug_option, json_option, progress_bar, say
+
+__all__ = ["reproduce"]
+
+_NAMES = "Which experiments: " + ", ".join(e.name for e in EXPERIMENTS) + ". All by default."
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=_NAMES)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and sizes: two minutes on two cores.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=8, max=10_000, help="Draws of sensors and noise.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report, the figures and the rows.")] = Path("out/reproduce"),
+    as_json: json_option = False,
+    debug: debug_option = False,
+) -> None:
+    """Run the paper's experiments, print paper against ours, and write one HTML report with every figure.
+
+    Exit code 1 if a number that should hold does not.
+    """
+    chosen = find(names or [])
+    effort = Effort(seeds=seeds if seeds is not None else (48 if quick else 384), quick=quick)
+    with progress_bar() as bars:
+        tasks = {e.name: bars.add_task(e.name, total=1.0, what="waiting") for e in chosen}
+
+        def told(name: str, fraction: float, what: str) -> None:
+            bars.update(tasks[name], completed=fraction, what=what)
+
+        outcomes = []
+        for experiment in chosen:
+            outcomes += run_experiments([experiment.name], effort, told)
+            if not as_json:
+                bars.console.print()
+                say(page.as_text(outcomes[-1]))
+                say("")
+    words = ["rfkalman", "reproduce", *(names or []), *(["--quick"] if quick else []),
+             *([f"--seeds {seeds}"] if seeds is not None else [])]  # fmt: skip
+    written = page.write(outcomes, out, " ".join(words), effort.seeds)
+    judged = [row for outcome in outcomes for row in outcome.rows if row.holds is not None]
+    failed = [row for row in judged if not row.holds]
+    if as_json:
+        typer.echo(page.as_json(outcomes))
+    say(f"{len(judged) - len(failed)} of {len(judged)} judged numbers hold", machine=as_json)
+    for row in failed:
+        say(f"  does not hold: {row.experiment}: {row.quantity}: paper {page.number(row.paper)}, ours "
+            f"{page.number(row.ours)}; {row.tolerance}", machine=as_json)  # fmt: skip
+    pictures = [path for path in written if path.suffix in (".png", ".svg")]
+    named = ", ".join(str(path) for path in written if path not in pictures)
+    say(f"wrote {named} and {len(pictures)} pictures in {out}", machine=as_json)
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,27 @@
+"""Solver-core times, measured as ratios inside one run on one BLAS thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from .._checks import FloatArray
+
+__all__ = ["interleaved"]
+
+
+def interleaved(
+    tasks: Mapping[str, Callable[[], object]], rounds: int, warm_up: bool = True
+) -> dict[str, FloatArray]:
+    """Seconds of each task in each round; tasks take turns, so that a slow spell of the machine hits all alike."""
+    for task in tasks.values() if warm_up else ():
+        task()
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: np.array(values) for name, values in seconds.items()}

@@ -1,0 +1,73 @@
+"""The command line: it parses, calls and prints; exit codes mean what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rfkalman.cli.app import run
+from rfkalman.experiments import mechanisms
+
+
+def test_reproduce_prints_a_table_and_writes_a_report(tmp_path, capsys):
+    assert run(["reproduce", "mechanisms", "--quick", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "truncation-tail slope" in said and "holds" in said and "reproduce.html" in said
+    assert (tmp_path / "reproduce.html").exists() and (tmp_path / "three_scalings.svg").exists()
+
+
+def test_reproduce_json_is_alone_on_standard_output(tmp_path, capsys):
+    assert run(["reproduce", "mechanisms", "--quick", "--json", "--out", str(tmp_path)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["experiment"] for row in rows} == {"mechanisms"}
+
+
+def test_a_number_that_does_not_hold_ends_with_one(tmp_path, capsys, monkeypatch):
+    """Another initial field has another tail: the published slope is then missed, said so, and the exit code is 1."""
+    monkeypatch.setattr(mechanisms, "MODES", (2, 4, 8))
+    assert run(["reproduce", "mechanisms", "--quick", "--out", str(tmp_path)]) == 1
+    assert "does not hold" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reproduce", "haet"], "no experiment 'haet'"),
+        (["reproduce", "--seeds", "2"], "seeds"),
+        (["certify", "no-such-file.toml"], "no-such-file.toml"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_misuse_ends_with_two_and_one_clear_message(arguments, said, capsys):
+    assert run(arguments) == 2
+    spoken = capsys.readouterr()
+    assert said in spoken.err and "Traceback" not in spoken.err
+
+
+def test_debug_shows_the_trace(capsys):
+    assert run(["reproduce", "haet", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_certify_prints_what_fails_and_what_would_help(capsys):
+    """The under-observed benchmark lies outside the Gram condition on purpose: a result, not an error."""
+    assert run(["certify", "heat"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fails" in said and "sensors" in said and "do not hold" in said
+
+
+def test_certify_strict_and_json(capsys):
+    assert run(["certify", "heat", "--json", "--strict"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    groups = {finding["certificate"] for finding in found["findings"]}
+    assert groups >= {"leverage", "gram", "approximation", "dynamics", "contraction"}
+    assert any(f["holds"] is False and f["remedy"] for f in found["findings"])
+
+
+def test_the_installed_command_answers():
+    """The console script and the module entry are one program."""
+    done = subprocess.run([sys.executable, "-m", "rfkalman", "--version"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("rfkalman 0.")
