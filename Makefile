@@ -9,11 +9,11 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench reproduce clean
 
+# The shipped soil example, end to end; it ends with the path of a report.
 demo: $(VENV)/.demo
-	@mkdir -p out
-	$(BIN)/python examples/demo.py --out out
+	$(BIN)/rfkalman demo --out out/demo
 
 # Once with NumPy and SciPy alone (the promise of `import rfkalman`), then everything.
 test: $(VENV)/.bare $(VENV)/.test lint
@@ -30,11 +30,15 @@ lint: $(VENV)/.test
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
+# Every numerical statement of the paper, with hundreds of seeds; the table is committed.
+reproduce: $(VENV)/.test
+	$(BIN)/rfkalman reproduce --out out/reproduce --table docs/reproduction.md
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(PIP) install -e ".[plot]"
+	$(PIP) install -e ".[app]"
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python

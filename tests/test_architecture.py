@@ -39,7 +39,7 @@ ROWS = [
     ["learning", "placement"],
     ["io", "problem"],
     ["report", "experiments"],
-    ["service", "cli"],
+    ["service", "cli", "__main__"],
 ]
 RANK = {name: (row, column) for row, names in enumerate(ROWS) for column, name in enumerate(names)}
 FILTERS_MAY_IMPORT = {"errors", "_checks", "_linalg", "statespace", "filters"}

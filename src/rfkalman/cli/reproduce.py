@@ -24,6 +24,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and sizes: two minutes on two cores.")] = False,
     seeds: Annotated[int | None, typer.Option(min=8, max=10_000, help="Draws of sensors and noise.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report, the figures and the rows.")] = Path("out/reproduce"),
+    table: Annotated[Path | None, typer.Option(help="Also write the tables as a Markdown page.")] = None,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
@@ -49,6 +50,11 @@ def reproduce(
     words = ["rfkalman", "reproduce", *(names or []), *(["--quick"] if quick else []),
              *([f"--seeds {seeds}"] if seeds is not None else [])]  # fmt: skip
     written = page.write(outcomes, out, " ".join(words), effort.seeds)
+    if table is not None:
+        table.write_text(
+            page.as_markdown(outcomes, "The paper's numbers against ours", " ".join(words)), encoding="utf-8"
+        )
+        written.append(table)
     judged = [row for outcome in outcomes for row in outcome.rows if row.holds is not None]
     failed = [row for row in judged if not row.holds]
     if as_json:

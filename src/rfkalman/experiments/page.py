@@ -28,13 +28,13 @@ h1{font-size:1.6rem;margin:.5rem 0}h2{font-size:1.25rem;margin:2.2rem 0 .3rem;bo
 padding-top:1.2rem}
 p,li{max-width:70ch}.soft{color:var(--soft);font-size:.9rem}
 .wide{overflow-x:auto;margin:.6rem 0}
-table{border-collapse:collapse;font-size:.88rem;min-width:36rem;font-variant-numeric:tabular-nums}
+table{border-collapse:collapse;font-size:.88rem;min-width:44rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--soft);padding:.2rem 0}
 th,td{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:left;vertical-align:top}
 td.n{text-align:right;white-space:nowrap}
 .yes{color:var(--good);font-weight:600}.no{color:var(--bad);font-weight:600}
 img,svg{max-width:100%;height:auto}details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft)}
-nav a{margin-right:.9rem;white-space:nowrap}
+nav{display:flex;flex-wrap:wrap;gap:.3rem .9rem}
 @media print{details{display:block}nav{display:none}h2{break-after:avoid}table{break-inside:auto}}
 """
 
@@ -82,9 +82,16 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
     return json.dumps([row.as_dict() for outcome in outcomes for row in outcome.rows], indent=1, allow_nan=False)
 
 
-def as_markdown(outcomes: Sequence[Outcome], title: str) -> str:
+def as_markdown(outcomes: Sequence[Outcome], title: str, command: str = "") -> str:
     """The tables as committed in the documentation."""
+    judged = [row for outcome in outcomes for row in outcome.rows if row.holds is not None]
     lines = [f"# {title}", ""]
+    if command:
+        lines += [
+            f"Written by `{command}`. {sum(bool(row.holds) for row in judged)} of {len(judged)} judged numbers hold, the "
+            "others are only reported. Settings the paper does not state were inferred from its numbers (`settings` in "
+            "the HTML report), and feature draws were selected by their rank.", "",
+        ]  # fmt: skip
     for outcome in outcomes:
         experiment = find([outcome.experiment])[0]
         lines += [f"## {experiment.title}", "", f"`{experiment.name}`; {experiment.source}.", ""]
