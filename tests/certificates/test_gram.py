@@ -131,7 +131,7 @@ def test_the_universal_constant_is_the_smallest():
 
 
 def test_fresh_sensors_and_candidates_cost_a_logarithm_and_reused_ones_nothing():
-    """"Time-uniform effective-rank Gram concentration", and the union bound over a finite grid of floors."""
+    """ "Time-uniform effective-rank Gram concentration", and the union bound over a finite grid of floors."""
     size = lambda *count, **options: gram.sample_size(96.0, 61, 0.5, 0.05, *count, **options).n_obs
     assert size() == size(1) == size(1000, reused=True)
     assert size(21) == gram.sample_size(96.0, 61, 0.5, 0.05 / 21).n_obs
@@ -167,7 +167,7 @@ def frequency(space, n_obs, eta, n_draws, draw, rng):
 
 
 def test_sensors_on_the_whole_domain_keep_the_gram_matrix_near_the_identity(small):
-    """"Conditional empirical Gram concentration" under its own law, 150 draws at the exact sample size."""
+    """ "Conditional empirical Gram concentration" under its own law, 150 draws at the exact sample size."""
     space, L = small
     eta, delta, n = 0.5, 0.1, 150
     N_o = gram.sample_size(L, space.rank, eta, delta).n_obs
@@ -293,11 +293,25 @@ def test_the_under_observed_benchmark_is_a_result_with_a_remedy():
     lines = found.findings()
     assert [line.holds for line in lines] == [False, False, None, None, True]
     assert f"24 sensors cannot see {space.rank} coefficients" in lines[0].remedy
-    assert f"N_o >= {found.needed.n_obs} sensors per time" in lines[0].remedy and "alpha = " in lines[1].remedy
+    assert f"{found.needed.n_obs} sensors per analysis" in lines[1].remedy
+    assert "too few for a single coefficient" in lines[1].remedy
+    assert (lines[1].value, lines[1].limit) == (found.needed.n_obs, 24)
     assert {line.statement for line in lines} == {
         "Time-uniform effective-rank Gram concentration", "Per-time Gram versus accumulated information"
     }  # fmt: skip
     assert lines[2].value > 1.0  # a bound that says nothing is reported as it is
+
+
+def test_the_affordable_rank_is_the_largest_the_sensors_guarantee():
+    """The remedy names it: that many coefficients are enough served at the same leverage each, one more is not."""
+    deviations = (gram.Deviation(400, 30, 0.5, 1.5),)
+    needed = gram.sample_size(60.0, 30, 0.5, 0.05)
+    found = gram.Gram(deviations, needed, gram.chernoff(400, 60.0, 30, 0.5))
+    few = found.affordable_rank
+    assert 0 < few < 30
+    assert gram.sample_size(2.0 * few, few, 0.5, 0.05).n_obs <= 400
+    assert gram.sample_size(2.0 * (few + 1), few + 1, 0.5, 0.05).n_obs > 400
+    assert f"keeps {few} of the 30 coefficients" in found.findings()[1].remedy
 
 
 def test_enough_sensors_need_no_remedy(small):

@@ -1,4 +1,4 @@
-"""The right-hand side of the main theorem with every constant in sight, and error bars that know about bias.
+"""The right-hand side of the main theorem with every constant in sight.
 
 Statement: "Posterior contraction and PDE consistency in mass-whitened RFM coordinates", with the remarks "Initial
 bias" and "Per-time Gram versus accumulated information". Everything arrives as plain numbers and arrays from the
@@ -6,31 +6,20 @@ other certificates.
 
 What the theorem is about, and what it is not: its readings are H zbar + noise, taken of the *model's own* trajectory.
 Readings of the true field differ from that by the misfit u*(X) - Psi(X) zbar, which the gains carry into the mean;
-:meth:`ErrorPropagators.carry` follows it.
+``ErrorPropagators.carry`` of ``certificates.propagation`` follows it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
-from scipy.special import ndtr, ndtri
-
-from .._checks import FloatArray, as_array, as_count, as_finite, as_number, as_positive, frozen
-from ..errors import ShapeError, ValueRangeError
-from ..field import Field
-from ..space import Basis
-from ..statespace import LinearStep, Observation
+from .._checks import as_count, as_number, as_positive
+from ..errors import ValueRangeError
+from ._arguments import as_nonnegative
 from .findings import Finding
 
-__all__ = [
-    "Contraction", "ErrorBar", "ErrorPropagators", "contraction", "error_bar", "error_propagators", "estimation_bound",
-    "pointwise_bias",
-]  # fmt: skip
+__all__ = ["Contraction", "contraction", "estimation_bound"]
 
 THEOREM = "Posterior contraction and PDE consistency in mass-whitened RFM coordinates"
 INITIAL = "Initial bias"
@@ -155,51 +144,65 @@ class Contraction:
         return max(0.0, 1.0 - math.fsum(self.failure_probs))
 
     @property
+    def parts(self) -> dict[str, float]:
+        """The terms of the sharper form, each as a root-mean-square error of the field."""
+        return {
+            "approximation": self.epsilon,
+            "bias": self.bias,
+            "initial": self.initial,
+            "estimation": math.sqrt(self.variance),
+        }
+
+    @property
     def dominant(self) -> str:
         """Which term of the sharper form is largest: approximation, bias, initial or estimation."""
-        parts = {
-            "approximation": self.epsilon**2,
-            "bias": self.bias**2,
-            "initial": self.initial**2,
-            "estimation": self.variance,
-        }
-        return max(parts, key=lambda name: parts[name])
+        return max(self.parts, key=lambda name: self.parts[name])
 
     @property
     def remedy(self) -> str:
-        """What would lower the dominant term."""
-        return _REMEDIES[self.dominant]
+        """What would lower the dominant term, and how large that term is."""
+        return f"{_REMEDIES[self.dominant]}: the {self.dominant} term alone is {self.parts[self.dominant]:.2g}"
 
     @property
     def holds(self) -> bool:
         """Whether the covariance is bounded at all, so that there is a finite right-hand side."""
         return math.isfinite(self.estimation)
 
+    @property
+    def rms_error(self) -> float:
+        """Root of the sharper form: a bound on the root-mean-square error of the field, in its units."""
+        return math.sqrt(self.sharp)
+
     def findings(self, target: float | None = None) -> list[Finding]:
-        """Conditions, terms and the three forms; ``target`` is a wanted root-mean-square error of the field."""
+        """Conditions and the three forms of the bound; ``target`` is a wanted root-mean-square error of the field."""
         rows = []
+        informed = self.information is not None and self.information > 0.0
         if self.gram_deviation is not None:
             fine = self.gram_deviation < 1.0
+            other = "not needed: the bound rests on accumulated information instead"
+            more = f"more than {self.rank} sensors per analysis, or information accumulated over time"
             rows.append(
                 Finding(
-                    "contraction", GRAM, "Gram deviation eta", self.gram_deviation, 1.0, fine,
-                    "" if fine else "more sensors per analysis, or rely on information accumulated over time",
+                    "contraction", GRAM, "per-time condition: Gram deviation below 1", self.gram_deviation, 1.0, fine,
+                    "" if fine else other if informed else more,
                 )
             )  # fmt: skip
         if self.information is not None:
-            fine = self.information > 0.0
             rows.append(
                 Finding(
-                    "contraction", ACCUMULATED, "accumulated information alpha", self.information, 0.0, fine,
-                    "" if fine else "longer window, or sensors that see every direction",
+                    "contraction", ACCUMULATED, "accumulated information alpha, above 0", self.information, None,
+                    informed, "" if informed else "a longer window, or sensors that see every direction",
                 )
             )  # fmt: skip
-        rows.append(
-            Finding(
-                "contraction", THEOREM, "bound on tr P", self.estimation, None, self.holds,
-                "" if self.holds else "neither condition holds: more sensors, or a proper prior with its information",
-            )
-        )  # fmt: skip
+        if self.trace is None or not self.holds:
+            lacking = f"neither condition holds: more than {self.rank} sensors per analysis, or a proper prior"
+            rows.append(
+                Finding("contraction", THEOREM, "bound on tr P", self.estimation, None, self.holds,
+                        "" if self.holds else lacking)
+            )  # fmt: skip
+        if not self.holds:
+            # Every form below would be infinite too, and say it four times.
+            return rows
         if self.trace is not None:
             fine = self.trace <= self.estimation * (1.0 + 1e-9)
             rows.append(
@@ -208,27 +211,33 @@ class Contraction:
                     "" if fine else "sensors, noise or rank differ between filter and certificate",
                 )
             )  # fmt: skip
-        rows += [Finding("contraction", THEOREM, f"{name} term, times C_T", v) for name, v in self.terms.items()]
-        rows.append(Finding("contraction", THEOREM, "C_T", self.amplification))
-        rows.append(Finding("contraction", THEOREM, "right-hand side as displayed", self.right_hand_side))
-        rows.append(Finding("contraction", THEOREM, "term by term, 3 (eps^2 + bias^2 + tr P)", self.term_by_term))
-        wanted = None if target is None else as_positive("target", target) ** 2
-        reached = None if wanted is None else self.sharp <= wanted
+        largest = max(self.terms, key=lambda name: self.terms[name])
+        rows += [
+            Finding("contraction", THEOREM, "C_T", self.amplification),
+            Finding("contraction", THEOREM, f"right-hand side as displayed (largest: {largest} term)",
+                    self.right_hand_side),
+            Finding("contraction", THEOREM, "term by term, 3 (eps^2 + bias^2 + tr P)", self.term_by_term),
+            Finding("contraction", THEOREM, f"sharper form (largest term: {self.dominant})", self.sharp),
+        ]  # fmt: skip
+        wanted = None if target is None else as_positive("target", target)
+        reached = None if wanted is None else self.rms_error <= wanted
         rows.append(
             Finding(
-                "contraction", THEOREM, f"sharper form (largest term: {self.dominant})", self.sharp, wanted, reached,
-                self.remedy if reached is False else "",
+                "contraction", THEOREM, "rms error of the field, at most", self.rms_error, wanted,
+                reached, self.remedy if reached is False else "",
             )
         )  # fmt: skip
         if self.initial > 0.0:
             rows.append(Finding("contraction", INITIAL, "propagated initial bias", self.initial))
-        certain = self.success_prob > 0.0
-        rows.append(
-            Finding(
-                "contraction", THEOREM, "joint probability of the events", self.success_prob, 0.0, certain,
-                "" if certain else "smaller failure probabilities: more features, a wider certificate, more sensors",
-            )
-        )  # fmt: skip
+        if any(self.failure_probs):
+            certain = self.success_prob > 0.0
+            rows.append(
+                Finding(
+                    "contraction", THEOREM, "probability that all events hold, at least", self.success_prob, None,
+                    certain, "" if certain else "smaller failure probabilities: they add up to "
+                    f"{math.fsum(self.failure_probs):g}",
+                )
+            )  # fmt: skip
         return rows
 
 
@@ -292,8 +301,8 @@ def contraction(
     >>> bound.amplification, round(bound.estimation, 12), round(bound.right_hand_side, 12)
     (3.0, 0.1, 0.36)
     """
-    eps, step, T = _nonnegative("epsilon", epsilon), as_positive("dt", dt), as_positive("horizon", horizon)
-    C_b, S_T, p = _nonnegative("constant", constant), as_positive("stability", stability), as_positive("order", order)
+    eps, step, T = as_nonnegative("epsilon", epsilon), as_positive("dt", dt), as_positive("horizon", horizon)
+    C_b, S_T, p = as_nonnegative("constant", constant), as_positive("stability", stability), as_positive("order", order)
     if S_T < 1.0:
         raise ValueRangeError(f"stability must be at least 1, as the empty product counts; got {S_T:g}.")
     deltas = tuple(as_number("failure_probs", d) for d in failure_probs)
@@ -303,10 +312,10 @@ def contraction(
     certified = S_T * C_b * T * (eps + step**p)
     return Contraction(
         epsilon=eps,
-        bias=certified if bias is None else _nonnegative("bias", bias),
-        initial=_nonnegative("initial", initial),
+        bias=certified if bias is None else as_nonnegative("bias", bias),
+        initial=as_nonnegative("initial", initial),
         estimation=estimation_bound(r, noise_std, n_obs, gram_deviation, information),
-        trace=None if trace is None else _nonnegative("trace", trace),
+        trace=None if trace is None else as_nonnegative("trace", trace),
         rank=r,
         dt=step,
         order=p,
@@ -343,7 +352,7 @@ def estimation_bound(
     given = [value is not None for value in (noise_std, n_obs, gram_deviation)]
     if all(given):
         sigma, N_o = as_positive("noise_std", noise_std), as_count("n_obs", n_obs, minimum=0)
-        eta = _nonnegative("gram_deviation", gram_deviation)
+        eta = as_nonnegative("gram_deviation", gram_deviation)
         if eta < 1.0 and N_o > 0:
             bounds.append(r * sigma**2 / (N_o * (1.0 - eta)))
     elif any(given):
@@ -353,246 +362,3 @@ def estimation_bound(
         if alpha > 0.0:
             bounds.append(r / alpha)
     return min(bounds)
-
-
-# -- error propagators ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ErrorPropagators:
-    """How the filter's mean carries an initial error and misfits of the readings: E_{n:0} and the gains.
-
-    Attributes
-    ----------
-    propagators : (N + 1, r, r) array
-        E_{n:0} = (I - K_n H_n) F_{n-1} ... (I - K_1 H_1) F_0 (I - K_0 H_0).
-    norms : (N + 1,) array
-        ``||E_{n:0}||``.
-    gains : tuple of (r, N_o) arrays
-        K_0 .. K_N.
-    keeps : (N + 1, r, r) array
-        I - K_n H_n.
-    steps : tuple of LinearStep
-    """
-
-    propagators: FloatArray
-    norms: FloatArray
-    gains: tuple[FloatArray, ...]
-    keeps: FloatArray
-    steps: tuple[LinearStep, ...]
-
-    @property
-    def supremum(self) -> float:
-        """sup over n of ||E_{n:0}||."""
-        return float(self.norms.max())
-
-    def carry(self, initial: ArrayLike, misfits: Sequence[ArrayLike] | None = None) -> FloatArray:
-        """Mean of m_n - zbar_n over the noise, (N + 1, r): the deterministic error of the filter's mean.
-
-        Parameters
-        ----------
-        initial : (r,) array_like
-            m_0 - zbar_0 before the first analysis.
-        misfits : sequence of (N_o,) array_like, optional
-            What the readings see beyond H_n zbar_n: u*(X_n, t_n) - Psi(X_n) zbar_n for readings of the true field.
-            Zero in the theorem.
-        """
-        r = self.keeps.shape[1]
-        d = as_finite("initial", initial, (r,))
-        if misfits is not None and len(misfits) != len(self.gains):
-            raise ShapeError(f"misfits has {len(misfits)} entries but there are {len(self.gains)} analyses.")
-        out = np.empty((len(self.gains), r))
-        for n, gain in enumerate(self.gains):
-            if n:
-                d = self.steps[n - 1].apply(out[n - 1])
-            out[n] = self.keeps[n] @ d
-            if misfits is not None:
-                out[n] += gain @ as_finite(f"misfits[{n}]", misfits[n], (gain.shape[1],))
-        return frozen(out)
-
-    def findings(self) -> list[Finding]:
-        """The factor by which an initial error counts."""
-        return [
-            Finding("contraction", INITIAL, "sup over n of ||E_{n:0}||", self.supremum),
-            Finding("contraction", INITIAL, "||E_{N:0}|| at the last time", float(self.norms[-1])),
-        ]
-
-
-def error_propagators(
-    steps: Sequence[LinearStep], observations: Sequence[Observation], forecast_roots: Sequence[ArrayLike]
-) -> ErrorPropagators:
-    """The error propagators E_{n:0} of the remark "Initial bias", from roots of the forecast covariances.
-
-    No filter is run: the roots say what the filter believed before each batch,
-    and the gain follows. It is taken from a QR of the whitened observation
-    [R^(-1/2) H S; I], without forming the innovation covariance; the equivalent
-    P_n F_{n:0}^(-T) P_0^(-1) of a filter without process noise inverts forecast
-    products that underflow, and is not used.
-
-    Parameters
-    ----------
-    steps : sequence of N LinearStep
-        F_0 .. F_{N-1}.
-    observations : sequence of N + 1 Observation
-        H_0 .. H_N and their noise.
-    forecast_roots : sequence of N + 1 (r, k) array_like
-        S_n with P_n^f = S_n S_n^T, the prior's root first.
-
-    Examples
-    --------
-    >>> E = error_propagators([LinearStep([0.5])], [Observation([[1.0]], std=1.0)] * 2, [[[1.0]], [[0.0]]])
-    >>> E.norms.round(12)
-    array([0.5 , 0.25])
-    """
-    if not len(steps) + 1 == len(observations) == len(forecast_roots):
-        raise ShapeError(
-            f"{len(steps)} steps need {len(steps) + 1} observations and as many forecast_roots, the first of each "
-            f"before any step; got {len(observations)} and {len(forecast_roots)}."
-        )
-    r = observations[0].H.shape[1]
-    keeps, products, gains = np.empty((len(observations), r, r)), np.empty((len(observations), r, r)), []
-    for n, obs in enumerate(observations):
-        S = as_finite(f"forecast_roots[{n}]", forecast_roots[n], (r, None))
-        if obs.H.shape[1] != r:
-            raise ShapeError(f"observations[{n}].H has {obs.H.shape[1]} columns but observations[0].H has {r}.")
-        G = obs.whiten(obs.H @ S)
-        Q, R = np.linalg.qr(np.vstack([G, np.eye(S.shape[1])]))
-        # (G^T G + I)^-1 G^T = R^-1 Q_1^T for the upper block Q_1 of Q.
-        pulled = S @ solve_triangular(R, Q[: obs.n_obs].T)
-        gains.append(frozen(pulled @ obs.whiten(np.eye(obs.n_obs))))
-        keeps[n] = np.eye(r) - pulled @ obs.whiten(obs.H)
-        products[n] = keeps[n] if n == 0 else keeps[n] @ steps[n - 1].apply(products[n - 1])
-    norms = np.linalg.norm(products, 2, axis=(1, 2))
-    return ErrorPropagators(frozen(products), frozen(norms), tuple(gains), frozen(keeps), tuple(steps))
-
-
-# -- error bars -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ErrorBar:
-    """Posterior standard deviation and deterministic bias apart, and an interval that covers for both.
-
-    Attributes
-    ----------
-    std : (N,) array
-        Of the posterior: what more data would reduce.
-    bias : (N,) array
-        A bound on the deterministic error: what more features or shorter steps would reduce.
-    level : float
-    half_width : (N,) array
-        Smallest half-width with coverage of at least ``level`` for every bias within its bound.
-    naive_half_width : (N,) array
-        z * std, which ignores the bias.
-    coverage : (N,) array
-        The least coverage of the naive interval under the worst bias within the bound.
-    """
-
-    std: FloatArray
-    bias: FloatArray
-    level: float
-    half_width: FloatArray
-    naive_half_width: FloatArray
-    coverage: FloatArray
-
-    def findings(self) -> list[Finding]:
-        """Whether the plain interval may be used as it is."""
-        worst = float(self.coverage.min(initial=1.0))
-        holds = worst >= self.level - _COVERAGE_SLACK
-        largest = float((self.half_width - self.naive_half_width).max(initial=0.0))
-        remedy = "" if holds else "use half_width; or reduce the bias: more features, lower mass_floor, smaller step"
-        return [
-            Finding("contraction", THEOREM, f"least coverage of the plain {self.level:.0%} interval", worst,
-                    self.level - _COVERAGE_SLACK, holds, remedy),
-            Finding("contraction", THEOREM, "largest widening for bias", largest),
-        ]  # fmt: skip
-
-
-def error_bar(
-    source: Field | ArrayLike, bias: ArrayLike, level: float = 0.9, *, x: ArrayLike | None = None
-) -> ErrorBar:
-    """Error bars of a posterior mean whose bias is bounded but not known.
-
-    The error at a point is N(beta, std^2) with |beta| <= bias. Coverage of a
-    symmetric interval falls as |beta| grows, so the worst case is |beta| = bias, and
-    the half-width is std times the smallest c with P(|N(bias / std, 1)| <= c) >= level
-    (a folded normal). It lies between bias + z_1 std and bias + z_2 std, z_1 and z_2
-    being the one- and two-sided quantiles; without bias it is z_2 std, with no spread
-    it is the bias.
-
-    ``bias`` must bound the error *at each point* for the coverage to hold there.
-    The certificates bound L2 norms: the root mean square of the bias over the
-    domain. Such a number may be passed, and then means just that (the share of the
-    domain on which the bias exceeds k times it is at most 1 / k^2, nothing is said
-    about a given point). For the part of the bias inside the space,
-    :func:`pointwise_bias` gives a bound that holds at every point.
-
-    Parameters
-    ----------
-    source : Field or (N,) array_like
-        A posterior field, with ``x``, or its standard deviations.
-    bias : float or (N,) array_like
-        Bound on the absolute bias.
-    level : float
-        Wanted coverage.
-    x : (N, d) array_like, optional
-        Points, where ``source`` is a field.
-
-    Examples
-    --------
-    >>> bar = error_bar([1.0, 1.0, 0.0], [0.0, 100.0, 0.5], level=0.9)
-    >>> bar.half_width.round(3)
-    array([  1.645, 101.282,   0.5  ])
-    """
-    if isinstance(source, Field):
-        if x is None:
-            raise ValueRangeError("a field needs the points x at which its error bars are wanted.")
-        std = frozen(source.std(x))
-    elif x is not None:
-        raise ValueRangeError("x belongs to a field; with standard deviations given, leave it out.")
-    else:
-        std = as_finite("source", np.atleast_1d(np.asarray(source, dtype=np.float64)), (None,))
-    b = as_array("bias", np.broadcast_to(np.asarray(bias, dtype=np.float64), std.shape), (std.size,))
-    if not (np.isfinite(b).all() and (b >= 0.0).all() and (std >= 0.0).all()):
-        raise ValueRangeError("bias and standard deviations must be finite and not negative; give bounds on |bias|.")
-    p = as_number("level", level)
-    if not 0.0 < p < 1.0:
-        raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {p}.")
-    z2 = float(ndtri(0.5 + 0.5 * p))
-    # Where the field is certain (a held boundary) the bias is the whole error; beyond 1e9 the far tail is zero anyway.
-    beta = np.where(std > 0.0, np.minimum(b, 1e9 * std) / np.where(std > 0.0, std, 1.0), 0.0)
-    # c = beta + s; bisection keeps the upper end, so the level is reached and not just approached.
-    low, high = np.full(std.shape, float(ndtri(p))), np.full(std.shape, z2)
-    for _ in range(60):
-        s = 0.5 * (low + high)
-        enough = ndtr(s) - ndtr(-s - 2.0 * beta) >= p
-        low, high = np.where(enough, low, s), np.where(enough, s, high)
-    coverage = np.where(std > 0.0, ndtr(z2 - beta) - ndtr(-z2 - beta), (b == 0.0).astype(np.float64))
-    half = np.where(std > 0.0, b + high * std, b)
-    return ErrorBar(std, b, p, frozen(half), frozen(z2 * std), frozen(coverage))
-
-
-def pointwise_bias(basis: Basis, x: ArrayLike, coeff_bias: float, outside: ArrayLike = 0.0) -> FloatArray:
-    """|Psi(x)| times a bound on the coefficient bias: holds at every point, (N,).
-
-    By Cauchy-Schwarz, for the part of the bias that lies in the space (dynamics
-    and initial bias). What the space cannot represent is bounded in L2 only;
-    ``outside`` adds a pointwise bound on it where one is known.
-
-    Parameters
-    ----------
-    basis : WhitenedSpace or its frame
-    x : (N, d) array_like
-    coeff_bias : float
-        ||z_n - zbar_n||, such as ``Dynamics.bias``.
-    outside : float or (N,) array_like
-    """
-    size = np.linalg.norm(basis(x), axis=1)
-    return frozen(np.asarray(size * _nonnegative("coeff_bias", coeff_bias) + np.asarray(outside, dtype=np.float64)))
-
-
-def _nonnegative(name: str, value: object) -> float:
-    number = as_number(name, value)
-    if number < 0.0:
-        raise ValueRangeError(f"{name} must not be negative; got {number!r}.")
-    return number

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Finding"]
+__all__ = ["Finding", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +39,39 @@ class Finding:
     remedy: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON.
+
+        JSON has no infinity, and null already says that there is no limit: an
+        infinite bound becomes the text ``"Infinity"``, which ``float`` in
+        Python and ``Number`` in JavaScript read back.
+
+        Examples
+        --------
+        >>> Finding("gram", "title", "bound on tr P", math.inf, holds=False).as_dict()["value"]
+        'Infinity'
+        """
+        plain = asdict(self)
+        return plain | {name: _plain(plain[name]) for name in ("value", "limit")}
+
+    def __str__(self) -> str:
+        mark = {True: "holds", False: "FAILS", None: "     "}[self.holds]
+        limit = "" if self.limit is None else f"  (limit {shown(self.limit)})"
+        return f"{mark}  {self.quantity}: {shown(self.value)}{limit}"
+
+
+def shown(number: float) -> str:
+    """A number for a table: counts in full, everything else to four digits.
+
+    Examples
+    --------
+    >>> shown(16565.0), shown(0.0123456), shown(12530.4)
+    ('16565', '0.01235', '1.253e+04')
+    """
+    whole = math.isfinite(number) and number == round(number) and abs(number) < 1e6
+    return f"{number:.0f}" if whole else f"{number:.4g}"
+
+
+def _plain(number: float | None) -> float | str | None:
+    if number is None or math.isfinite(number):
+        return None if number is None else float(number)
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0.0 else "-Infinity"

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from .._checks import FloatArray, as_count, as_finite, as_number, as_positive, frozen
+from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
 from .._linalg import triangularise
 from ..errors import ShapeError, ValueRangeError
 from ..statespace import Gaussian, LinearStep, Observation
+from ._arguments import CHANCE, as_share
 from .findings import Finding
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "certify",
     "chernoff",
     "deviation",
+    "deviation_finding",
     "sample_size",
 ]
 
@@ -159,9 +161,7 @@ def _leverage(leverage: float, rank: int) -> float:
 
 def _exponents(eta: float) -> tuple[float, float]:
     """eta + (1 - eta) log(1 - eta) and (1 + eta) log(1 + eta) - eta: the rates of the two tails."""
-    eta = as_number("eta", eta)
-    if not 0.0 < eta < 1.0:
-        raise ValueRangeError(f"eta must lie between 0 and 1, a deviation of the Gram matrix from I; got {eta!r}.")
+    eta = as_share("eta", eta, "a deviation of the Gram matrix from I")
     if eta < 1e-3:
         # Both are eta^2 / 2 (1 +- eta / 3 + ...); the closed forms lose all digits to cancellation there.
         powers = [eta**k / (k * (k - 1)) for k in range(2, 9)]
@@ -231,9 +231,7 @@ def sample_size(
     2.0
     """
     L, r = _leverage(leverage, as_count("rank", rank)), int(rank)
-    delta = as_number("failure_prob", failure_prob)
-    if not 0.0 < delta < 1.0:
-        raise ValueRangeError(f"failure_prob must lie between 0 and 1; got {delta!r}.")
+    delta = as_share("failure_prob", failure_prob, CHANCE)
     events = as_count("n_analyses", n_analyses)
     events = (1 if reused else events) * as_count("n_candidates", n_candidates)
     _exponents(eta)
@@ -278,12 +276,12 @@ class Accumulated:
 
     def findings(self) -> list[Finding]:
         """Lines of the certificate table for the last analysis of the window."""
-        window = f"accumulated over {self.alphas.size} analyses"
+        alpha, trace, bound = (float(series[-1]) for series in (self.alphas, self.traces, self.trace_bounds))
+        holds = trace <= bound * (1.0 + 1e-9)
         return [
-            Finding("gram", _STREAM, f"alpha, least information about a coefficient, {window}", float(self.alphas[-1])),
-            Finding("gram", _STREAM, "posterior trace against its bound r / alpha", float(self.traces[-1]),
-                    float(self.trace_bounds[-1]), True),
-        ]  # fmt: skip
+            Finding("gram", _STREAM, f"alpha, least information after {self.alphas.size} analyses", alpha),
+            Finding("gram", _STREAM, "posterior trace, at most r / alpha", trace, bound, holds),
+        ]
 
 
 def accumulated(
@@ -377,37 +375,63 @@ class Gram:
         """Whether every measured deviation is at most eta."""
         return max(d.deviation for d in self.deviations) <= self.needed.eta
 
+    @property
+    def affordable_rank(self) -> int:
+        """Coefficients for which the sensors there are would be enough, at the same leverage per coefficient."""
+        n, fewest = self.needed, min(d.n_obs for d in self.deviations)
+        per_rank = n.leverage / n.rank
+        low, high = 0, n.rank + 1
+        while high - low > 1:
+            r = (low + high) // 2
+            if sample_size(per_rank * r, r, n.eta, n.failure_prob, n.n_events).n_obs <= fewest:
+                low = r
+            else:
+                high = r
+        return low
+
     def findings(self) -> list[Finding]:
         """Lines of the certificate table; the remedies say how many sensors it takes and what else would do."""
-        title = _SINGLE if len(self.deviations) == 1 else _UNIFORM
-        count = f"{len(self.deviations)} analyses" if len(self.deviations) > 1 else "one analysis"
-        worst = max(self.deviations, key=lambda d: d.deviation)
+        title = _title(self.deviations)
         fewest = min(d.n_obs for d in self.deviations)
-        needed, r = self.needed.n_obs, self.needed.rank
-        enough = fewest >= needed
-        advice = f"needs N_o >= {needed} sensors per time, uniform on the domain; or a higher mass floor"
-        if fewest < r:
-            advice = f"{fewest} sensors cannot see {r} coefficients at a single time: {advice}"
-        if self.window is not None:
-            advice += (
-                f"; information accumulated over the window is alpha = {self.window.alphas[-1]:.3g}, which bounds the "
-                f"posterior trace by {self.window.trace_bounds[-1]:.3g}"
+        n = self.needed
+        enough = fewest >= n.n_obs
+        advice = ""
+        if not enough:
+            few = self.affordable_rank
+            advice = f"{n.n_obs} sensors per analysis, uniform on the domain; " + (
+                f"or a mass_floor that keeps {few} of the {n.rank} coefficients"
+                if few
+                else f"{fewest} are too few for a single coefficient, so no mass_floor helps"
             )
-        else:
-            advice += "; or information accumulated over a window, see gram.accumulated"
+        certain = f"{100.0 * (1.0 - n.failure_prob):g} % certainty"
         lines = [
+            deviation_finding(self.deviations, n.eta, self.window),
             Finding(
-                "gram", title, f"largest deviation of N_o^-1 H^T H from I over {count}", worst.deviation,
-                self.needed.eta, self.holds, "" if self.holds else advice + ".",
+                "gram", title, f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are",
+                float(n.n_obs), float(fewest), enough, advice,
             ),
-            Finding(
-                "gram", title, f"sensors per analysis against those that guarantee it with probability "
-                f"{1.0 - self.needed.failure_prob:g}", float(fewest), float(needed), enough,
-                "" if enough else advice + ".",
-            ),
-            Finding("gram", title, "Chernoff bound on the failure probability of one analysis", self.tails.total),
+            Finding("gram", title, "Chernoff bound on its chance to fail (above 1 it says nothing)", self.tails.total),
         ]  # fmt: skip
         return lines + (self.window.findings() if self.window is not None else [])
+
+
+def deviation_finding(deviations: Sequence[Deviation], eta: float, window: Accumulated | None = None) -> Finding:
+    """The measured deviation against eta: what needs no leverage."""
+    worst = max(deviations, key=lambda d: d.deviation)
+    holds = worst.deviation <= eta
+    remedy = ""
+    if not holds:
+        remedy = "more sensors, or sensors spread evenly over the domain"
+        if worst.n_obs < worst.rank:
+            remedy = f"{worst.n_obs} sensors cannot see {worst.rank} coefficients at one time: {worst.rank} at least"
+        remedy += "; or what a window accumulates, " + ("below" if window is not None else "see gram.accumulated")
+    count = f"worst of {len(deviations)} analyses" if len(deviations) > 1 else "one analysis"
+    quantity = f"deviation of N_o^-1 H^T H from I, {count}"
+    return Finding("gram", _title(deviations), quantity, worst.deviation, eta, holds, remedy)
+
+
+def _title(deviations: Sequence[Deviation]) -> str:
+    return _SINGLE if len(deviations) == 1 else _UNIFORM
 
 
 def certify(

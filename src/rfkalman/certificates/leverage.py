@@ -39,6 +39,7 @@ __all__ = ["Leverage", "Peak", "first_order", "realised", "refined", "second_ord
 
 _STATEMENT = "Effective-rank leverage event"
 _LOOSE = 2.0
+REFINED = "second order, refined"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,24 +85,31 @@ class Leverage:
 
     def findings(self) -> list[Finding]:
         """Lines of the certificate table: what was found, what is certified, and how far apart they are."""
-        where = np.array2string(self.location, precision=4, separator=", ")
-        chance = f", with probability at least {1.0 - self.failure_prob:g} over the draw" if self.failure_prob else ""
+        where = np.array2string(self.location, precision=3, separator=", ")
+        chance = f", with probability {1.0 - self.failure_prob:g}" if self.failure_prob else ""
         tight = self.looseness <= _LOOSE
-        remedy = (
-            "The sample size of the Gram certificate inherits this factor: use leverage.refined, with a larger budget "
-            "if it was used already; a higher mass floor shrinks |T|, on which the bound depends."
-        )
         return [
-            Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}: a lower bound", self.realised),
+            Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", self.realised),
             Finding(
-                "leverage", _STATEMENT, f"certified bound on |Psi|^2, {self.form}{chance}", self.certified,
+                "leverage", _STATEMENT, f"certified bound on |Psi|^2 ({self.form}{chance})", self.certified,
                 holds=math.isfinite(self.certified),
             ),
             Finding(
-                "leverage", _STATEMENT, "certified over realised leverage", self.looseness, _LOOSE, tight,
-                "" if tight else remedy,
+                "leverage", _STATEMENT, "certified / found; the sensors needed grow with it", self.looseness, _LOOSE,
+                tight, "" if tight else self._remedy(),
             ),
         ]  # fmt: skip
+
+    def _remedy(self) -> str:
+        if self.form == REFINED:
+            return f"leverage.refined with a budget above the {self.n_evaluations} evaluations spent"
+        # What the cover adds to |Psi| is linear in its radius, or better: this many times finer is enough.
+        found = math.sqrt(self.realised)
+        finer = (math.sqrt(self.certified) - found) / ((math.sqrt(_LOOSE) - 1.0) * found)
+        return (
+            f"leverage.refined where the features have bounded curvature; a cover {finer:.2g} times finer; or a higher "
+            "mass_floor, which shrinks |T|"
+        )
 
 
 # -- certificates on a uniform cover -----------------------------------------------------------------------------------
@@ -126,7 +134,8 @@ def first_order(
     cover = uniform_cover(space, n)
     known = _checked(drawn_envelopes(space.features) if envelopes is None else envelopes)
     T = float(np.linalg.norm(space.transform, 2))
-    top = (math.sqrt(leverages(space, cover.points).max()) + cover.radius * T * math.sqrt(known.gradients)) ** 2
+    largest = float(leverages(space, cover.points).max())
+    top = (math.sqrt(largest) + cover.radius * T * math.sqrt(known.gradients)) ** 2
     return _on(cover, space, top, f"first order, {known.source}", peak, known.gradients_failure_prob)
 
 
@@ -140,7 +149,8 @@ def two_envelopes(
     cover = uniform_cover(space, n)
     known = _checked(drawn_envelopes(space.features) if envelopes is None else envelopes)
     T = float(np.linalg.norm(space.transform, 2))
-    top = float(leverages(space, cover.points).max()) + 2.0 * cover.radius * T**2 * math.sqrt(known.values * known.gradients)
+    largest = float(leverages(space, cover.points).max())
+    top = largest + 2.0 * cover.radius * T**2 * math.sqrt(known.values * known.gradients)
     return _on(cover, space, top, f"two envelopes, {known.source}", peak, known.failure_prob)
 
 
@@ -170,9 +180,7 @@ def second_order(space: Basis, n: int | tuple[int, ...] = 201, peak: Peak | None
     return _on(cover, space, top**2, "second order", peak)
 
 
-def _on(
-    cover: Cover, space: Basis, top: float, form: str, peak: Peak | None, failure_prob: float = 0.0
-) -> Leverage:
+def _on(cover: Cover, space: Basis, top: float, form: str, peak: Peak | None, failure_prob: float = 0.0) -> Leverage:
     value, location = realised(space) if peak is None else peak
     return Leverage(value, location, top, form, cover.radius, len(cover.points), space.rank, failure_prob)
 
@@ -269,7 +277,7 @@ def refined(space: Basis, ratio: float = 2.0, budget: int = 1_000_000, peak: Pea
         corners = np.array(list(itertools.product((-1.0, 1.0), repeat=half.size)))
         inherited = np.repeat(tops[split], len(corners))
         centres = (centres[split, None, :] + corners * half).reshape(-1, half.size)
-    return Leverage(best, where, closed, "second order, refined", widest, spent, space.rank)
+    return Leverage(best, where, closed, REFINED, widest, spent, space.rank)
 
 
 def _first_cells(domain: Domain, C: float, target: float, budget: int) -> tuple[FloatArray, FloatArray]:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 
-from .._checks import FloatArray, as_finite
-from .._linalg import triangularise
+from .._checks import FloatArray
 from ..errors import RFKalmanError, ShapeError
 from ..space import WhitenedSpace
 from ..statespace import Gaussian, LinearStep, Observation
-from . import contraction as contract
-from . import dynamics, gram
+from . import dynamics, gram, routes
 from . import leverage as lev
-from .approximation import projection_error, ritz
+from .approximation import projection_error
+from .contraction import contraction
 from .findings import Finding
-from .trajectory import Trajectory
+from .propagation import covariance_roots, error_propagators
+from .ritz import ritz
+from .trajectory import Trajectory, as_times
 
-__all__ = ["Overview", "certify"]
+__all__ = ["Overview", "certify", "is_implicit_euler"]
 
-_REFUSED = "not applicable here"
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,20 +40,47 @@ class Overview:
         """Those that were checked and do not hold."""
         return tuple(finding for finding in self.findings if finding.holds is False)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "findings": [finding.as_dict() for finding in self.findings],
+            "refused": [{"certificate": name, "reason": reason} for name, reason in self.refused],
+        }
+
     def __str__(self) -> str:
-        lines = []
-        group = ""
-        for f in self.findings:
-            if f.certificate != group:
-                group = f.certificate
-                lines.append(f"{group}")
-            limit = "" if f.limit is None else f"  (limit {f.limit:.4g})"
-            mark = {True: "holds", False: "FAILS", None: "     "}[f.holds]
-            lines.append(f"  {mark}  {f.quantity}: {f.value:.4g}{limit}")
-            if f.remedy:
-                lines.append(f"         {f.remedy}")
-        lines += [f"{name}: {_REFUSED}: {reason}" for name, reason in self.refused]
-        return "\n".join(lines)
+        lines, group, told = [], "", ""
+        for finding in self.findings:
+            if finding.certificate != group:
+                group = finding.certificate
+                lines.append(group)
+            lines.append(f"  {finding}")
+            if finding.remedy:
+                lines.append(f"         {'as above' if finding.remedy == told else finding.remedy}")
+                told = finding.remedy
+        return "\n".join(lines + [f"not asked: {name}: {reason}" for name, reason in self.refused])
+
+
+class _Asking:
+    """Collects answers; a certificate that does not apply is noted with its reason."""
+
+    def __init__(self, progress: Callable[[str], None] | None) -> None:
+        self._progress = progress
+        self.findings: list[Finding] = []
+        self.refused: list[tuple[str, str]] = []
+
+    def begin(self, certificate: str) -> None:
+        if self._progress is not None:
+            self._progress(certificate)
+
+    def ask(self, name: str, question: Callable[[], _Answer]) -> _Answer | None:
+        try:
+            return question()
+        except RFKalmanError as error:
+            self.refused.append((name, str(error)))
+            return None
+
+    def overview(self) -> Overview:
+        return Overview(tuple(self.findings), tuple(self.refused))
 
 
 def certify(
@@ -78,12 +107,12 @@ def certify(
     steps : sequence of N LinearStep
         Between the analyses.
     observations : sequence of N + 1 Observation
-        One per analysis, over the r coefficients.
+        One per analysis, over the r coefficients; point sensors, for the Gram certificate to mean anything.
     times : (N + 1,) array_like
-        Analysis times, equally spaced for the dynamics input.
+        Analysis times, equally spaced for the lemmas about implicit Euler.
     trajectory : Trajectory, optional
         The exact field, or a stand-in from a richer space (``SpaceTrajectory``). Without
-        one, approximation and contraction have nothing to measure.
+        one, approximation, bias and contraction have nothing to measure.
     eta, failure_prob : float
         Gram deviation asked for, and the probability with which it may fail.
     reused : bool
@@ -96,114 +125,164 @@ def certify(
     Notes
     -----
     No filter is run. What cannot be asked of a problem (a second-order
-    certificate of features with kinks, the dynamics input of a forced equation)
-    is listed under ``refused`` with the reason.
+    certificate of features with kinks, the lemmas for implicit Euler of another
+    propagator) is listed under ``refused`` with the reason.
+
+    The contraction is about the last analysis: approximation error and bias are
+    suprema over the times, tr P and the propagated initial error those at the end.
+    At the first analyses of a diffuse prior no bound is worth printing.
     """
-    grid = as_finite("times", times, (None,))
+    grid = as_times(times)
+    _require_fit(space, prior, steps, observations, grid)
+    asking = _Asking(progress)
+    asking.begin("leverage")
+    leverage = _leverage(asking, space)
+    asking.begin("gram")
+    deviation = _gram(asking, space, leverage, prior, steps, observations, eta, failure_prob, reused)
+    if trajectory is None:
+        asking.findings += dynamics.stability(steps).findings()
+        reason = "there is no exact field to measure against; pass a trajectory"
+        asking.refused.append(("approximation, bias and contraction", reason))
+        return asking.overview()
+    asking.begin("approximation")
+    projected = projection_error(space, trajectory, grid)
+    asking.findings += projected.findings()
+    quantity = asking.ask(
+        "approximation, Ritz quantity", lambda: ritz(space, trajectory, float(grid[-1]), start=float(grid[0]))
+    )
+    if quantity is not None:
+        asking.findings += quantity.findings()
+    asking.begin("dynamics")
+    measured = dynamics.residuals(projected.coeffs, steps)
+    asking.findings += measured.stability.findings()
+    taken: list[routes.Dynamics] = []
+    if not is_implicit_euler(space, steps, grid):
+        reason = "they are about implicit Euler over equal gaps; the bias was measured with the steps given instead"
+        asking.refused.append(("dynamics, the lemmas for implicit Euler", reason))
+    else:
+        if quantity is not None:
+            found = asking.ask(
+                "dynamics, Galerkin route",
+                lambda: routes.galerkin_route(space, trajectory, grid, approximation=quantity),
+            )
+            taken += [] if found is None else [found]
+        found = asking.ask("dynamics, L2 projection route", lambda: routes.projection_route(space, trajectory, grid))
+        taken += [] if found is None else [found]
+    for route in taken:
+        asking.findings += route.findings()
+    if not any(route.route == "L2 projection" for route in taken):
+        asking.findings += measured.findings()
+    asking.begin("contraction")
+    if not steps:
+        asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
+        return asking.overview()
+    # The Galerkin reference has the smaller constants, where it exists.
+    chosen = taken[0] if taken else None
+    roots = covariance_roots(prior, steps, observations)
+    final = roots.analyses[-1]
+    propagators = error_propagators(steps, observations, roots.forecasts)
+    epsilon = projected.supremum if chosen is None else chosen.epsilon
+    reference = projected.coeffs if chosen is None else chosen.coeffs
+    start = start_mean_error
+    if start is None:
+        start = float(np.linalg.norm(prior.mean - reference[0]))
+    T = float(grid[-1] - grid[0])
+    noise_std = None if deviation is None else max(_largest_std(obs) for obs in observations)
+    n_obs = None if deviation is None else min(obs.n_obs for obs in observations)
+    bound = asking.ask("contraction", lambda: contraction(
+        epsilon=epsilon,
+        rank=space.rank,
+        # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
+        dt=T / len(steps),
+        horizon=T,
+        constant=measured.constant(T / len(steps), epsilon) if chosen is None else chosen.constant,
+        stability=measured.stability.value,
+        noise_std=noise_std,
+        n_obs=n_obs,
+        gram_deviation=deviation,
+        information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
+        bias=measured.supremum if chosen is None else chosen.bias,
+        initial=float(propagators.norms[-1]) * start,
+        trace=float(np.square(final).sum()),
+        failure_probs=(0.0, 0.0 if leverage is None else leverage.failure_prob, 0.0),
+        is_projection=chosen is None or chosen.route == "L2 projection",
+    ))  # fmt: skip
+    asking.findings += propagators.findings()
+    if bound is not None:
+        asking.findings += bound.findings()
+    return asking.overview()
+
+
+def _require_fit(
+    space: WhitenedSpace,
+    prior: Gaussian,
+    steps: Sequence[LinearStep],
+    observations: Sequence[Observation],
+    grid: FloatArray,
+) -> None:
+    """Misuse raises, so that a slip is not taken for a certificate that does not apply."""
     if not len(steps) + 1 == len(observations) == grid.size:
         raise ShapeError(
             f"{grid.size} times need {grid.size} observations and {grid.size - 1} steps; got {len(observations)} and "
             f"{len(steps)}."
         )
-    said = progress if progress is not None else lambda text: None
-    findings: list[Finding] = []
-    refused: list[tuple[str, str]] = []
-    r = space.rank
+    sizes = {"prior": prior.dim}
+    sizes |= {f"steps[{n}]": step.dim for n, step in enumerate(steps)}
+    sizes |= {f"observations[{n}].H": obs.H.shape[1] for n, obs in enumerate(observations)}
+    for name, size in sizes.items():
+        if size != space.rank:
+            raise ShapeError(
+                f"{name} has {size} coefficients but the space has rank {space.rank}; certify the field alone, without "
+                "blocks that ride with it, and with sensors through the whitening: space(sensors)."
+            )
 
-    said("leverage")
-    certificate: lev.Leverage | None = None
-    for attempt in (lev.refined, lev.first_order):
-        try:
-            certificate = attempt(space)
-            findings += certificate.findings()
-            break
-        except RFKalmanError as error:
-            refused.append((f"leverage, {attempt.__name__.replace('_', ' ')}", str(error)))
-    limit = certificate.certified if certificate is not None else None
 
-    said("gram")
-    window: gram.Accumulated | None = None
-    try:
-        window = gram.accumulated(prior, [None, *steps], observations)
-    except RFKalmanError as error:
-        refused.append(("gram, accumulated information", str(error)))
-    deviation = max(gram.deviation(obs.H).deviation for obs in observations)
-    if limit is not None:
-        checked = gram.certify([obs.H for obs in observations], limit, eta, failure_prob, reused=reused,
-                               n_candidates=len(space.floor_candidates) or 1, window=window)  # fmt: skip
-        findings += checked.findings()
+def _leverage(asking: _Asking, space: WhitenedSpace) -> lev.Leverage | None:
+    """Second order where curvatures are bounded, first order elsewhere."""
+    peak = asking.ask("leverage", lambda: lev.realised(space))
+    if peak is None:
+        return None
+    found = asking.ask("leverage, second order", lambda: lev.refined(space, peak=peak))
+    if found is None:
+        found = asking.ask("leverage, first order", lambda: lev.first_order(space, peak=peak))
+    if found is not None:
+        asking.findings += found.findings()
+    return found
 
-    said("dynamics")
-    stable = dynamics.stability(steps)
-    routes: list[dynamics.Dynamics] = []
-    epsilon = bias = None
-    if trajectory is None:
-        refused.append(("approximation, dynamics, contraction",
-                        "there is no exact field to measure against; pass a trajectory"))  # fmt: skip
-        findings += stable.findings()
-        return Overview(tuple(findings), tuple(refused))
 
-    said("approximation")
-    projected = projection_error(space, trajectory, grid)
-    findings += projected.findings()
-    approximation = None
-    try:
-        approximation = ritz(space, trajectory, float(grid[-1]), start=float(grid[0]))
-        findings += approximation.findings()
-    except RFKalmanError as error:
-        refused.append(("approximation, Ritz quantity", str(error)))
-    said("dynamics")
-    exact_steps = dynamics.residuals(projected.coeffs, steps)
-    findings += exact_steps.findings()
-    if is_implicit_euler(space, steps, grid):
-        for name, route in (("Galerkin", dynamics.galerkin_route), ("L2 projection", dynamics.projection_route)):
-            try:
-                if route is dynamics.galerkin_route:
-                    routes.append(dynamics.galerkin_route(space, trajectory, grid, approximation=approximation))
-                else:
-                    routes.append(dynamics.projection_route(space, trajectory, grid))
-                findings += routes[-1].findings()
-            except RFKalmanError as error:
-                refused.append((f"dynamics, {name} route", str(error)))
+def _gram(
+    asking: _Asking,
+    space: WhitenedSpace,
+    leverage: lev.Leverage | None,
+    prior: Gaussian,
+    steps: Sequence[LinearStep],
+    observations: Sequence[Observation],
+    eta: float,
+    failure_prob: float,
+    reused: bool,
+) -> float | None:
+    """The Gram certificate, or what is left of it without a leverage; gives the worst deviation."""
+    window = asking.ask("gram, accumulated information", lambda: gram.accumulated(prior, steps, observations))
+    matrices = [obs.H for obs in observations]
+    measured = asking.ask("gram, deviation", lambda: [gram.deviation(H) for H in matrices])
+    if measured is not None and leverage is not None:
+        candidates = len(space.floor_candidates) or 1
+        asking.findings += gram.certify(
+            matrices, leverage.certified, eta, failure_prob, reused=reused, n_candidates=candidates, window=window
+        ).findings()
     else:
-        refused.append(("dynamics, the two heat-consistency lemmas",
-                        "they are about implicit Euler; the residuals above were measured with the steps given"))
-
-    said("contraction")
-    chosen = routes[0] if routes else None
-    epsilon = chosen.epsilon if chosen is not None else projected.supremum
-    reference = chosen.coeffs[0] if chosen is not None else projected.coeffs[0]
-    bias = chosen.bias if chosen is not None else exact_steps.supremum
-    distance = start_mean_error
-    if distance is None:
-        distance = float(np.linalg.norm(prior.mean - reference))
-    dt = float(grid[1] - grid[0]) if grid.size > 1 else 1.0
-    sigma = max(float(np.max(obs.std)) for obs in observations if obs.std is not None)
-    alpha = None if window is None else float(window.alphas[-1])
-    roots = forecast_roots(prior, steps, observations)
-    propagators = contract.error_propagators(steps, observations, roots)
-    bound = contract.contraction(
-        epsilon=epsilon, rank=r, dt=dt, horizon=max(float(grid[-1] - grid[0]), dt),
-        constant=chosen.constant if chosen is not None else exact_steps.constant(dt, epsilon), stability=stable.value,
-        noise_std=sigma, n_obs=min(obs.n_obs for obs in observations), gram_deviation=deviation, information=alpha,
-        bias=bias, initial=float(propagators.norms[-1]) * distance,
-        failure_probs=(0.0, certificate.failure_prob if certificate is not None else 0.0, 0.0),
-        is_projection=chosen is None or chosen.route != "Galerkin",
-    )  # fmt: skip
-    findings += propagators.findings() + bound.findings()
-    return Overview(tuple(findings), tuple(refused))
+        if measured is not None:
+            asking.findings.append(gram.deviation_finding(measured, eta, window))
+            asking.refused.append(("gram, number of sensors", "it is proportional to a certified leverage"))
+        asking.findings += [] if window is None else window.findings()
+    return None if measured is None else max(d.deviation for d in measured)
 
 
-def forecast_roots(prior: Gaussian, steps: Sequence[LinearStep], observations: Sequence[Observation]
-                   ) -> list[FloatArray]:  # fmt: skip
-    """Roots of the forecast covariances, the prior's first: the covariance recursion alone, by QR, no readings."""
-    roots = [prior.root]
-    for n, step in enumerate(steps):
-        S, obs = roots[-1], observations[n]
-        R = triangularise(np.vstack([obs.whiten(obs.H @ S), np.eye(S.shape[1])]))
-        moved = step.apply(np.asarray(solve_triangular(R, S.T, trans="T")).T)
-        roots.append(moved if step.noise_root is None else np.hstack([moved, step.noise_root]))
-    return roots
+def _largest_std(obs: Observation) -> float:
+    """Root of the largest eigenvalue of R: no direction of the readings is noisier."""
+    if obs.factor is not None:
+        return float(np.linalg.norm(obs.factor, 2))
+    return float(np.max(np.asarray(obs.std)))
 
 
 def is_implicit_euler(space: WhitenedSpace, steps: Sequence[LinearStep], times: FloatArray) -> bool:

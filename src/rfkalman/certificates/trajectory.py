@@ -1,4 +1,4 @@
-"""The exact field of a certificate: a function of place and time whose time derivatives are known."""
+"""The exact field of a certificate: a function of place and time whose time derivatives are known, and its times."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._checks import FloatArray, as_finite
-from ..errors import ValueRangeError
+from ..errors import ShapeError, ValueRangeError
 from ..propagators import Exponential
 from ..space import WhitenedSpace
 
-__all__ = ["SpaceTrajectory", "Trajectory"]
+__all__ = ["SpaceTrajectory", "Trajectory", "as_times", "require_unforced"]
 
 
 class Trajectory(Protocol):
@@ -43,9 +44,7 @@ class SpaceTrajectory:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "coeffs", as_finite("coeffs", self.coeffs, (self.space.rank,)))
-        generator = self.space.generator()
-        if generator.forcing is not None or generator.varying is not None:
-            raise ValueRangeError("the space of a trajectory must be unforced with steady coefficients.")
+        require_unforced(self.space)
 
     def __call__(self, x: FloatArray, t: float, rate: int = 0) -> FloatArray:
         generator = self.space.generator()
@@ -53,3 +52,24 @@ class SpaceTrajectory:
         for _ in range(rate):
             z = generator.drift * z if generator.is_diagonal else generator.drift @ z
         return np.asarray(self.space(x) @ z)
+
+
+def require_unforced(space: WhitenedSpace) -> None:
+    """Refuse a space whose equation has sources, boundary data or coefficients that change in time."""
+    generator = space.generator()
+    if generator.forcing is not None or generator.varying is not None:
+        raise ValueRangeError(
+            "the certificates hold for unforced equations with steady coefficients (the paper's f = 0), and this "
+            "space has a source, boundary values or modulated coefficients. Certify the homogeneous problem: the "
+            "deviation from a known forced solution solves it."
+        )
+
+
+def as_times(times: ArrayLike) -> FloatArray:
+    """Increasing finite times, at least one."""
+    grid = as_finite("times", times, (None,))
+    if grid.size == 0:
+        raise ShapeError("times is empty; give at least one time.")
+    if not (np.diff(grid) > 0.0).all():
+        raise ValueRangeError("times must increase strictly.")
+    return grid

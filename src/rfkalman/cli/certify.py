@@ -10,6 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from ..certificates.findings import shown
 from ..certificates.overview import Overview
 from ..experiments.certified import BENCHMARKS, certify_benchmark
 from .app import app, debug_option, json_option, output, progress_bar, say
@@ -40,11 +41,7 @@ def certify(
 
             overview = certify_problem(Problem.from_toml(target), eta, failure_prob, told)
     if as_json:
-        typer.echo(json.dumps({
-            "target": target,
-            "findings": [finding.as_dict() for finding in overview.findings],
-            "refused": [{"certificate": name, "reason": reason} for name, reason in overview.refused],
-        }, indent=1))  # fmt: skip
+        typer.echo(json.dumps({"target": target, **overview.as_dict()}, indent=1, allow_nan=False))
     else:
         output.print(findings_table(overview, target))
         for name, reason in overview.refused:
@@ -66,8 +63,8 @@ def findings_table(overview: Overview, title: str) -> Table:
         verdict = {True: "[green]holds[/]", False: "[bold red]fails[/]", None: ""}[f.holds]
         remedy = "as above" if f.remedy and f.remedy == told else f.remedy
         told = f.remedy or told
-        limit = "" if f.limit is None else f"{f.limit:.4g}"
+        limit = "" if f.limit is None else shown(f.limit)
         name = f.certificate if f.certificate != group else ""
-        table.add_row(name, f.quantity, f"{f.value:.4g}", limit, verdict, remedy)
+        table.add_row(name, f.quantity, shown(f.value), limit, verdict, remedy)
         group = f.certificate
     return table

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import certify, reproduce
+from . import certify, problems, reproduce, results, running
 
-__all__ = ["certify", "reproduce"]
+__all__ = ["certify", "problems", "reproduce", "results", "running"]

@@ -1,0 +1,170 @@
+"""How a filter's mean carries an initial error and misfits of the readings, and the covariances that decide it.
+
+Statement: the remark "Initial bias". Covariances and gains of a linear filter do not depend on the readings, so none
+are needed and no filter is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from .._checks import FloatArray, as_finite, frozen
+from .._linalg import compress_root, triangularise
+from ..errors import ShapeError
+from ..statespace import Gaussian, LinearStep, Observation
+from .findings import Finding
+
+__all__ = ["CovarianceRoots", "ErrorPropagators", "covariance_roots", "error_propagators"]
+
+INITIAL = "Initial bias"
+
+
+class CovarianceRoots(NamedTuple):
+    """Roots of the covariances before and after each analysis, N + 1 arrays (r, k) each."""
+
+    forecasts: tuple[FloatArray, ...]
+    analyses: tuple[FloatArray, ...]
+
+
+def covariance_roots(
+    prior: Gaussian, steps: Sequence[LinearStep], observations: Sequence[Observation]
+) -> CovarianceRoots:
+    """The covariance recursion alone, process noise included, by QR.
+
+    Parameters
+    ----------
+    prior : Gaussian
+        Before the first analysis.
+    steps : sequence of N LinearStep
+    observations : sequence of N + 1 Observation
+
+    Examples
+    --------
+    >>> roots = covariance_roots(Gaussian([0.0], [[1.0]]), [LinearStep([2.0])], [Observation([[1.0]], std=1.0)] * 2)
+    >>> [round(float(S @ S.T), 12) for S in map(np.ravel, roots.forecasts)]
+    [1.0, 2.0]
+    """
+    forecasts, analyses = [prior.root], []
+    for n, obs in enumerate(observations):
+        S = forecasts[-1]
+        # P^a = S (I + G^T G)^-1 S^T with G = R^(-1/2) H S.
+        R = triangularise(np.vstack([obs.whiten(obs.H @ S), np.eye(S.shape[1])]))
+        analyses.append(np.asarray(solve_triangular(R, S.T, trans="T")).T)
+        if n < len(steps):
+            moved, noise = steps[n].apply(analyses[-1]), steps[n].noise_root
+            forecasts.append(moved if noise is None else compress_root(np.hstack([moved, noise])))
+    return CovarianceRoots(tuple(forecasts), tuple(analyses))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ErrorPropagators:
+    """How the filter's mean carries an initial error and misfits of the readings: E_{n:0} and the gains.
+
+    Attributes
+    ----------
+    propagators : (N + 1, r, r) array
+        E_{n:0} = (I - K_n H_n) F_{n-1} ... (I - K_1 H_1) F_0 (I - K_0 H_0).
+    norms : (N + 1,) array
+        ``||E_{n:0}||``.
+    gains : tuple of (r, N_o) arrays
+        K_0 .. K_N.
+    keeps : (N + 1, r, r) array
+        I - K_n H_n.
+    steps : tuple of LinearStep
+    """
+
+    propagators: FloatArray
+    norms: FloatArray
+    gains: tuple[FloatArray, ...]
+    keeps: FloatArray
+    steps: tuple[LinearStep, ...]
+
+    @property
+    def supremum(self) -> float:
+        """sup over n of ||E_{n:0}||."""
+        return float(self.norms.max())
+
+    def carry(self, initial: ArrayLike, misfits: Sequence[ArrayLike] | None = None) -> FloatArray:
+        """Mean of m_n - zbar_n over the noise, (N + 1, r): the deterministic error of the filter's mean.
+
+        Parameters
+        ----------
+        initial : (r,) array_like
+            m_0 - zbar_0 before the first analysis.
+        misfits : sequence of (N_o,) array_like, optional
+            What the readings see beyond H_n zbar_n: u*(X_n, t_n) - Psi(X_n) zbar_n for readings of the true field.
+            Zero in the theorem.
+        """
+        r = self.keeps.shape[1]
+        d = as_finite("initial", initial, (r,))
+        if misfits is not None and len(misfits) != len(self.gains):
+            raise ShapeError(f"misfits has {len(misfits)} entries but there are {len(self.gains)} analyses.")
+        out = np.empty((len(self.gains), r))
+        for n, gain in enumerate(self.gains):
+            if n:
+                d = self.steps[n - 1].apply(out[n - 1])
+            out[n] = self.keeps[n] @ d
+            if misfits is not None:
+                out[n] += gain @ as_finite(f"misfits[{n}]", misfits[n], (gain.shape[1],))
+        return frozen(out)
+
+    def findings(self) -> list[Finding]:
+        """The factor by which an initial error counts."""
+        return [
+            Finding("contraction", INITIAL, "largest share of an initial error left, sup ||E_{n:0}||", self.supremum),
+            Finding("contraction", INITIAL, "share left at the last time, ||E_{N:0}||", float(self.norms[-1])),
+        ]
+
+
+def error_propagators(
+    steps: Sequence[LinearStep], observations: Sequence[Observation], forecast_roots: Sequence[ArrayLike]
+) -> ErrorPropagators:
+    """The error propagators E_{n:0} of the remark "Initial bias", from roots of the forecast covariances.
+
+    No filter is run: the roots say what the filter believed before each batch,
+    and the gain follows. It is taken from a QR of the whitened observation
+    [R^(-1/2) H S; I], without forming the innovation covariance; the equivalent
+    P_n F_{n:0}^(-T) P_0^(-1) of a filter without process noise inverts forecast
+    products that underflow, and is not used.
+
+    Parameters
+    ----------
+    steps : sequence of N LinearStep
+        F_0 .. F_{N-1}.
+    observations : sequence of N + 1 Observation
+        H_0 .. H_N and their noise.
+    forecast_roots : sequence of N + 1 (r, k) array_like
+        S_n with P_n^f = S_n S_n^T, the prior's root first.
+
+    Examples
+    --------
+    >>> E = error_propagators([LinearStep([0.5])], [Observation([[1.0]], std=1.0)] * 2, [[[1.0]], [[0.0]]])
+    >>> E.norms.round(12)
+    array([0.5 , 0.25])
+    """
+    if not len(steps) + 1 == len(observations) == len(forecast_roots):
+        raise ShapeError(
+            f"{len(steps)} steps need {len(steps) + 1} observations and as many forecast_roots, the first of each "
+            f"before any step; got {len(observations)} and {len(forecast_roots)}."
+        )
+    r = observations[0].H.shape[1]
+    keeps, products, gains = np.empty((len(observations), r, r)), np.empty((len(observations), r, r)), []
+    for n, obs in enumerate(observations):
+        S = as_finite(f"forecast_roots[{n}]", forecast_roots[n], (r, None))
+        if obs.H.shape[1] != r:
+            raise ShapeError(f"observations[{n}].H has {obs.H.shape[1]} columns but observations[0].H has {r}.")
+        G = obs.whiten(obs.H @ S)
+        Q, R = np.linalg.qr(np.vstack([G, np.eye(S.shape[1])]))
+        # (G^T G + I)^-1 G^T = R^-1 Q_1^T for the upper block Q_1 of Q.
+        pulled = S @ solve_triangular(R, Q[: obs.n_obs].T)
+        gains.append(frozen(pulled @ obs.whiten(np.eye(obs.n_obs))))
+        keeps[n] = np.eye(r) - pulled @ obs.whiten(obs.H)
+        products[n] = keeps[n] if n == 0 else keeps[n] @ steps[n - 1].apply(products[n - 1])
+    norms = np.linalg.norm(products, 2, axis=(1, 2))
+    return ErrorPropagators(frozen(products), frozen(norms), tuple(gains), frozen(keeps), tuple(steps))

@@ -1,0 +1,95 @@
+"""What the commands about runs share: opening problems and records, reading times, talking about both."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import typer
+
+from ..errors import ValueRangeError
+from ..problem import Problem, Setup
+from ..problem.tables import moment_ns, moments
+from ..service.session import STORE, Run
+from .app import progress_bar, say
+
+__all__ = [
+    "command_line", "counts_line", "folder_option", "load", "moment", "open_run", "problem_argument", "said_time",
+]  # fmt: skip
+
+problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
+folder_option = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; output.folder of the problem by default.")
+]
+
+
+def load(path: Path, *, machine: bool = False, quiet: bool = False) -> tuple[Problem, Setup]:
+    """The problem and what it builds; says every default and automatic choice."""
+    problem = Problem.from_toml(path)
+    with progress_bar() as bars:
+        bars.add_task("building the model", total=None, what="")
+        setup = problem.build()
+    if not quiet:
+        for note in setup.notes:
+            say(f"  {note}", machine=machine)
+        for warning in setup.warnings:
+            say(f"  warning: {warning}", machine=machine)
+    return problem, setup
+
+
+def place_of(setup: Setup, out: Path | None) -> Path:
+    """The folder of a run."""
+    return setup.output.folder if out is None else out
+
+
+def open_run(setup: Setup, out: Path | None) -> Run:
+    """The run in its folder; a clear word where there is none."""
+    path = place_of(setup, out) / STORE
+    if not path.is_file():
+        raise ValueRangeError(f"there is no run in {path.parent}; `rfkalman run` makes one.")
+    return Run(setup, path)
+
+
+def moment(problem: Problem, setup: Setup, text: str, option: str) -> int:
+    """A time on the command line: a date as in the problem file, or a number in its unit for relative clocks."""
+    try:
+        number = float(text)
+    except ValueError:
+        if setup.clock.relative:
+            raise ValueRangeError(
+                f"{option} {text!r}: times are numbers in {setup.labels.time_unit} here, not dates."
+            ) from None
+        return moment_ns(problem, option, text, moments(problem))
+    return setup.clock.from_model(number)
+
+
+def said_time(setup: Setup, t_ns: int) -> str:
+    """A time for people: in the zone of the problem, or a duration."""
+    if setup.clock.relative:
+        return f"{setup.clock.to_model(t_ns):.6g} {setup.labels.time_unit}"
+    zone = ZoneInfo(setup.clock.zone) if setup.clock.zone else UTC
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_ns // 1000)
+    return moment.astimezone(zone).isoformat(sep=" ", timespec="minutes")
+
+
+def counts_line(counts: dict[str, int]) -> str:
+    """Fates of the readings that are not zero, most frequent first."""
+    some = sorted(((n, name) for name, n in counts.items() if n), reverse=True)
+    return (
+        f"{sum(counts.values())} arrived: " + ", ".join(f"{n} {name}" for n, name in some) if some else "none arrived"
+    )
+
+
+def command_line() -> str:
+    """The command as it was typed."""
+    return shlex.join(["rfkalman", *sys.argv[1:]])
+
+
+def finite(value: Any) -> float | None:
+    """A number for JSON; null where it is not one."""
+    number = float(value)
+    return number if number == number and abs(number) != float("inf") else None

@@ -1,0 +1,201 @@
+"""``rfkalman run`` and ``rfkalman watch``: readings in, a posterior, a record and a report out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ValueRangeError
+from ..io.archive import save
+from ..problem import Setup
+from ..report.page import write_report
+from ..service.runner import Progress, Runner
+from ..service.session import STORE, Run, follow, table_reader
+from ..service.session import run as run_files
+from ._runs import (
+    command_line,
+    counts_line,
+    folder_option,
+    load,
+    moment,
+    open_run,
+    place_of,
+    problem_argument,
+    said_time,
+)
+from .app import app, debug_option, json_option, progress_bar, say
+
+__all__ = ["run", "summary", "watch", "write_outputs"]
+
+_UNTIL = "Stop after this time: a date as in the problem file, or a number in its unit."
+_REBUILD = "Analyse the stored readings anew where this machine's arithmetic differs."
+
+
+@app.command()
+def run(
+    problem: problem_argument,
+    readings: Annotated[list[Path] | None, typer.Argument(help="Tables of readings; input.files by default.")] = None,
+    out: folder_option = None,
+    until: Annotated[str | None, typer.Option(help=_UNTIL)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help=_REBUILD)] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    as_json: json_option = False,
+    debug: debug_option = False,
+) -> None:
+    """Replay files of readings through the filter; write the record, the posterior and a report.
+
+    Killed at any instant, it goes on with --resume as if nothing had happened.
+    Exit code 1 if not one reading could be used.
+    """
+    began = time.perf_counter()
+    stated, setup = load(problem, machine=as_json)
+    until_ns = None if until is None else moment(stated, setup, until, "--until")
+    with _analysing() as told:
+        finished = run_files(setup, readings or None, place_of(setup, out), resume=resume, until_ns=until_ns,
+                             rebuild=rebuild, facts={"command": command_line()}, progress=told)  # fmt: skip
+    with finished:
+        _finish(setup, finished, report, as_json, began)
+
+
+@app.command()
+def watch(
+    problem: problem_argument,
+    source: Annotated[str, typer.Argument(help="A file that grows, a folder, or - for JSON lines on standard input.")],
+    out: folder_option = None,
+    until: Annotated[str | None, typer.Option(help=_UNTIL)] = None,
+    every: Annotated[float, typer.Option(min=0.05, max=3600.0, help="Seconds between looks at files.")] = 1.0,
+    idle: Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds without news.")] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help=_REBUILD)] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")] = True,
+    as_json: json_option = False,
+    debug: debug_option = False,
+) -> None:
+    """Follow readings as they come; resumes by itself. Ends with standard input, --until, --idle or Ctrl-C."""
+    began = time.perf_counter()
+    stated, setup = load(problem, machine=as_json)
+    until_ns = None if until is None else moment(stated, setup, until, "--until")
+    folder = place_of(setup, out)
+    folder.mkdir(parents=True, exist_ok=True)
+    runner = Runner.open(folder / STORE, setup, until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
+                         progress=_live(setup, as_json))  # fmt: skip
+    with runner, contextlib.suppress(KeyboardInterrupt):
+        try:
+            if source == "-":
+                # A pipe cannot be read again: every session is a source of its own, and what is sent twice is a
+                # duplicate.
+                sessions = sum(s.name.startswith("standard input") for s in runner.store.sources())
+                runner.consume(f"standard input {sessions + 1}", table_reader(setup, sys.stdin.buffer))
+            else:
+                place = Path(source)
+                if not place.exists():
+                    raise ValueRangeError(
+                        f"{place} does not exist; watch follows a file, a folder, or - (standard input)."
+                    )
+                follow(runner, setup, lambda: _files(place), _Patience(runner, every, idle))
+        finally:
+            runner.flush()
+    with open_run(setup, out) as finished:
+        _finish(setup, finished, report, as_json, began)
+
+
+def _files(place: Path) -> Iterable[Path]:
+    if place.is_file():
+        return [place]
+    return sorted(p for p in place.iterdir() if p.is_file() and p.suffix in (".csv", ".jsonl", ".ndjson"))
+
+
+class _Patience:
+    """Sleeps between looks; runs out after a time without a new reading."""
+
+    def __init__(self, runner: Runner, every: float, idle: float | None) -> None:
+        self._runner, self._every, self._idle = runner, every, idle
+        self._seen, self._since = -1, time.monotonic()
+
+    def __call__(self) -> bool:
+        arrived = self._runner.store.arrived()
+        if arrived != self._seen:
+            self._seen, self._since = arrived, time.monotonic()
+        if self._idle is not None and time.monotonic() - self._since > self._idle:
+            return False
+        time.sleep(self._every)
+        return True
+
+
+def _live(setup: Setup, machine: bool) -> Any:
+    """A line of standard error per commit, at most one a second."""
+    last = [0.0]
+
+    def told(now: Progress) -> None:
+        if now.head_ns is not None and time.monotonic() - last[0] > 1.0:
+            last[0] = time.monotonic()
+            say(f"{said_time(setup, now.head_ns)}: {now.analyses} analyses, {now.readings} readings", machine=True)
+
+    return told
+
+
+@contextlib.contextmanager
+def _analysing() -> Iterator[Any]:
+    with progress_bar() as bars:
+        task = bars.add_task("analysing", total=None, what="")
+        yield lambda now: bars.update(task, what=f"{now.readings} readings, {now.analyses} analyses")
+
+
+def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: float) -> None:
+    """Write what a run leaves behind, say it, and judge."""
+    written = write_outputs(setup, finished, report)
+    facts = summary(setup, finished)
+    facts["written"] = [str(path) for path in written]
+    facts["seconds"] = round(time.perf_counter() - began, 2)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1, allow_nan=False))
+    else:
+        say(counts_line(finished.counts))
+        if facts["last"] is not None:
+            say(f"last analysis {facts['last']}; log evidence {facts['log_evidence']:.2f}")
+        for name, unknown in finished.unknowns().items():
+            say(f"  {unknown}" if name else "")
+        for path in written:
+            say(f"wrote {path}")
+    if not finished.counts.get("used"):
+        say("not one reading could be used; `rfkalman check` says why", machine=True)
+        raise typer.Exit(1)
+
+
+def summary(setup: Setup, finished: Run) -> dict[str, Any]:
+    """The run in a few numbers, ready for JSON."""
+    record, last = finished.record, finished.last_ns
+    unknowns = {
+        name: {"mean": u.mean.tolist(), "std": u.std.tolist(), "identified": u.identified.tolist()}
+        for name, u in finished.unknowns().items()
+    }
+    return {
+        "title": setup.labels.title,
+        "store": str(finished.path),
+        "hash": setup.hash,
+        "rank": setup.space.rank,
+        "arrived": record.arrived,
+        "counts": record.counts,
+        "analyses": int(record.analysis_times.size),
+        "last": None if last is None else said_time(setup, last),
+        "log_evidence": record.log_evidence,
+        "unknowns": unknowns,
+    }
+
+
+def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
+    """The posterior archive, and the report where it is wanted."""
+    folder = finished.path.parent
+    written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
+    if report:
+        with progress_bar() as bars:
+            bars.add_task("report", total=None, what="drawing")
+            written.append(write_report(finished.record, setup, folder / "report.html", command=command_line()))
+    return written

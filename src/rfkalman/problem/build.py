@@ -1,0 +1,498 @@
+"""From a problem to a model that runs: domain, equation, space, prior, unknowns, sensors, clock."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._checks import FloatArray
+from ..blocks import Block, SensorOffset, SourceField
+from ..coefficients import inclusion, layers, modulated, profile
+from ..conditions import Condition as LibraryCondition
+from ..conditions import Dirichlet, Neumann, Periodic, Robin, TimeSeries, Unknown
+from ..domains import Ball, Box, Domain, Interval, Mesh, Polygon
+from ..errors import RFKalmanError
+from ..model import Model
+from ..pde import LinearPDE
+from ..prior import FromFunction, Prior, Sobolev, isotropic
+from ..processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..propagators import Exponential
+from ..space import WhitenedSpace
+from .auto import correlation_length, space_of
+from .driven import Bump, Drive, DrivenModel, PointStrength
+from .schema import (
+    Condition,
+    Inclusion,
+    Layers,
+    Profile,
+    Regions,
+    Series,
+    UnknownTable,
+    UnknownValue,
+    VelocityTable,
+    dotted,
+)
+from .setup import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
+from .tables import mesh, moment_ns, moments, outline, read_sensors, time_series
+
+if TYPE_CHECKING:
+    from .file import Problem
+
+__all__ = ["build"]
+
+
+def build(problem: Problem) -> Setup:
+    """Make a problem ready to run; see :class:`~rfkalman.problem.setup.Setup` for what comes out."""
+    notes: list[str] = []
+    warned: list[str] = []
+    clock = _clock(problem)
+    domain = _domain(problem)
+    sensors = _sensors(problem, domain, warned)
+    sources = _bumps(problem, domain, sensors, notes)
+    pde, tables = _pde(problem, domain, clock, notes)
+    length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
+    space, said = space_of(problem, pde, length, [bump for _, bump in sources], int(sensors.inside.sum()), notes)
+    warned += said
+    model = _model(problem, space, length, sources, sensors, clock, tables, notes, warned)
+    _remark_on_sensors(problem, pde, sensors, warned)
+    _remark_on_jumps(problem, pde, warned)
+    low, high = problem.numbers("input.range") if problem.input.range is not None else (-math.inf, math.inf)
+    return Setup(
+        problem=problem,
+        space=space,
+        model=model,
+        sensors=sensors,
+        clock=clock,
+        valid_range=(low, high),
+        gate=problem.input.gate,
+        labels=Labels(
+            problem.title or problem.field.name, problem.field.name, problem.field.unit, problem.domain.unit,
+            tuple(problem.axes), problem.time.unit,
+        ),
+        input=_input(problem, clock),
+        output=_output(problem, clock),
+        notes=tuple(notes),
+        warnings=tuple(dict.fromkeys(warned)),
+        hash=problem.digest(),
+    )  # fmt: skip
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def _clock(problem: Problem) -> Clock:
+    time = problem.time
+    unit_ns = problem.units.nanoseconds(time.unit)
+    step = problem.given("time.step")
+    step_ns = None if step is None else round(step * unit_ns)
+    if step_ns == 0:
+        raise problem.error("time.step", f"{time.step!r} is shorter than a nanosecond.")
+    reorder_ns = round(problem.number("time.reorder") * unit_ns)
+    rule = moments(problem)
+    if time.start is None:
+        if problem.input.time_unit is None:
+            raise problem.error(
+                "time.start", "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
+                "times of readings are numbers, give input.time_unit instead.",
+            )  # fmt: skip
+        return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, relative=True)
+    origin = moment_ns(problem, "time.start", time.start, rule)
+    return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns)
+
+
+def _input(problem: Problem, clock: Clock) -> InputPlan:
+    given = problem.input
+    factor, shift = (1.0, 0.0) if given.unit is None else problem.units.affine(given.unit)
+    return InputPlan(
+        files=tuple(problem.path(name) for name in given.files),
+        format=given.format,
+        layout=given.layout,
+        time=given.time,
+        sensor=given.sensor,
+        value=given.value,
+        columns=dict(given.columns),
+        where=dict(given.where),
+        missing=tuple(given.missing),
+        number_ns=None if given.time_unit is None else problem.units.nanoseconds(given.time_unit),
+        factor=factor,
+        shift=shift,
+        delimiter=given.delimiter,
+    )
+
+
+def _output(problem: Problem, clock: Clock) -> OutputPlan:
+    given, rule = problem.output, moments(problem)
+    times = [
+        clock.from_model(t) if isinstance(t, float) else moment_ns(problem, f"output.maps[{i}]", t, rule)
+        for i, t in enumerate(given.maps)
+    ]
+    every = problem.given("output.every")
+    return OutputPlan(
+        folder=problem.path(given.folder),
+        map_times_ns=tuple(times),
+        map_every_ns=None if every is None else max(1, round(every * clock.unit_ns)),
+        thresholds=tuple(problem.numbers("output.thresholds")),
+        level=given.level,
+        resolution=given.resolution,
+    )
+
+
+# -- where ------------------------------------------------------------------------------------------------------------
+
+
+def _domain(problem: Problem) -> Domain:
+    given = problem.domain
+    found: Domain
+    try:
+        if given.kind == "interval":
+            found = Interval(problem.number("domain.lower"), problem.number("domain.upper"))
+        elif given.kind == "box":
+            found = Box(problem.numbers("domain.lower"), problem.numbers("domain.upper"))  # type: ignore[arg-type]
+        elif given.kind == "ball":
+            inner = problem.given("domain.inner_radius")
+            options = {} if inner is None else {"inner_radius": inner}
+            found = Ball(problem.numbers("domain.centre"), problem.number("domain.radius"), **options)  # type: ignore[arg-type]
+        elif given.kind == "polygon" and given.file is None:
+            found = Polygon(given.exterior, tuple(given.holes))  # type: ignore[arg-type]
+        elif given.kind == "polygon":
+            found = outline(problem, problem.path(str(given.file)))
+        else:
+            found = mesh(problem, problem.path(given.file))
+    except RFKalmanError as error:
+        if hasattr(error, "complaints"):
+            raise
+        raise problem.error("domain", str(error)) from error
+    if found.dimension != problem.dimension:
+        raise problem.error(
+            "domain.axes", f"the mesh has {found.dimension} dimensions; name that many axes (here {problem.dimension})."
+        )
+    return _renamed(problem, found)
+
+
+def _renamed(problem: Problem, domain: Domain) -> Domain:
+    names: dict[str, str] = {}
+    for name, patterns in problem.domain.parts.items():
+        for pattern in patterns:
+            found = [part for part in domain.parts if part == pattern or fnmatchcase(part, pattern)]
+            if not found:
+                raise problem.error(
+                    f"domain.parts.{name}", f"this domain has no boundary part {pattern!r}; it has "
+                    f"{', '.join(domain.parts[:12])}{', ...' if len(domain.parts) > 12 else ''}.",
+                )  # fmt: skip
+            names.update(dict.fromkeys(found, name))
+    try:
+        return domain.renamed(names) if names else domain
+    except RFKalmanError as error:
+        raise problem.error("domain.parts", str(error)) from error
+
+
+def _sensors(problem: Problem, domain: Domain, warned: list[str]) -> SensorTable:
+    ids, coords, noise, offset = read_sensors(problem)
+    if coords.shape[1] != domain.dimension:
+        raise problem.error("sensors", f"have {coords.shape[1]} coordinates, but the domain has {domain.dimension}.")
+    inside = np.asarray(domain.contains(coords), dtype=np.bool_)
+    outside = [name for name, within in zip(ids, inside, strict=True) if not within]
+    if outside:
+        shown = ", ".join(outside[:5]) + (", ..." if len(outside) > 5 else "")
+        span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
+        warned.append(
+            f"{len(outside)} of {len(ids)} sensors lie outside the domain ({span} {problem.domain.unit}) and are not "
+            f"used: {shown}."
+        )
+    if len(outside) == len(ids):
+        raise problem.error(
+            "sensors", f"all {len(ids)} sensors lie outside the domain; the first, {ids[0]!r}, is at "
+            f"{coords[0].tolist()} {problem.domain.unit}. Check sensors.unit and the order of sensors.coordinates.",
+        )  # fmt: skip
+    return SensorTable(ids, coords, noise, inside, offset)
+
+
+def _remark_on_sensors(problem: Problem, pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
+    """Sensors on the boundary read what the condition there says: nothing new where it is a known value."""
+    domain, x = pde.domain, sensors.coords
+    touching = np.zeros(sensors.n, dtype=np.bool_)
+    for axis in range(domain.dimension):
+        for sign in (-1.0, 1.0):
+            moved = x.copy()
+            moved[:, axis] += sign * 1e-6 * domain.side[axis]
+            touching |= sensors.inside & ~np.asarray(domain.contains(moved), dtype=np.bool_)
+    known = any(isinstance(c, Dirichlet) and not isinstance(c.value, Unknown) for c in pde.conditions.values())
+    if touching.any():
+        names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
+        tail = "; where the boundary value is given they say nothing new." if known else "."
+        warned.append(
+            f"{len(names)} sensors lie on the boundary: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}{tail}"
+        )
+
+
+def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> None:
+    """A wall held far from where the prior puts the field is a jump at the start, which no smooth basis follows."""
+    mean, std, unit = problem.number("prior.mean"), problem.number("prior.std"), problem.field.unit
+    for part, condition in pde.conditions.items():
+        if isinstance(condition, Dirichlet) and isinstance(condition.value, float):
+            apart = abs(condition.value - mean)
+            if apart > 4.0 * std:
+                warned.append(
+                    f"the part {part!r} is held at {condition.value:.4g} {unit}, but the prior puts the field at "
+                    f"{mean:.4g} +- {std:.2g} {unit}: at the start the field jumps there. Check the prior."
+                )
+
+
+# -- what governs -----------------------------------------------------------------------------------------------------
+
+
+def _axis(problem: Problem, axis: str | int) -> int:
+    return axis if isinstance(axis, int) else problem.axes.index(axis)
+
+
+def _pde(problem: Problem, domain: Domain, clock: Clock, notes: list[str]) -> tuple[LinearPDE, list[TimeSeries]]:
+    physics = problem.physics
+    tables: list[TimeSeries] = []
+    velocity: Any = None
+    if isinstance(physics.velocity, VelocityTable):
+        key = "physics.velocity"
+        factor = time_series(problem, f"{key}.factor", physics.velocity.factor, "factor", clock)
+        tables.append(factor)
+        velocity = modulated(problem.numbers(f"{key}.value"), factor)
+    elif physics.velocity is not None:
+        velocity = problem.numbers("physics.velocity")
+    conditions = _conditions(problem, domain, clock, tables)
+    if not conditions:
+        notes.append("physics.boundary was not given: nothing passes through the boundary (flux = 0 everywhere).")
+    try:
+        pde = LinearPDE(
+            domain,
+            diffusion=_diffusion(problem, domain),
+            velocity=velocity,
+            reaction=problem.number("physics.reaction"),
+            source=problem.number("physics.source"),
+            boundary=conditions or Neumann(0.0),
+            conservative=physics.conservative,
+        )
+    except RFKalmanError as error:
+        raise problem.error("physics", str(error)) from error
+    return pde, tables
+
+
+def _diffusion(problem: Problem, domain: Domain) -> Any:
+    given, key = problem.physics.diffusion, "physics.diffusion"
+    try:
+        if isinstance(given, Layers):
+            axis = _axis(problem, given.axis)
+            return layers(axis, problem.numbers(f"{key}.interfaces"), problem.numbers(f"{key}.values"))
+        if isinstance(given, Profile):
+            axis = _axis(problem, given.axis)
+            return profile(axis, problem.numbers(f"{key}.knots"), problem.numbers(f"{key}.values"), log=given.log)
+        if isinstance(given, Inclusion):
+            corners = problem.numbers(f"{key}.lower"), problem.numbers(f"{key}.upper")
+            return inclusion(*corners, problem.number(f"{key}.inside"), problem.number(f"{key}.outside"))
+        if isinstance(given, Regions):
+            assert isinstance(domain, Mesh)
+            values = {name: problem.number(dotted(("physics", "diffusion", "regions", name))) for name in given.regions}
+            return domain.by_region(values)
+    except RFKalmanError as error:
+        raise problem.error(key, str(error)) from error
+    if isinstance(given, list):
+        along = problem.numbers(key)
+        return along[0] if len(along) == 1 else np.diag(along)
+    return problem.number(key)
+
+
+def _conditions(
+    problem: Problem, domain: Domain, clock: Clock, tables: list[TimeSeries]
+) -> dict[str, LibraryCondition]:
+    found: dict[str, LibraryCondition] = {}
+    parts = ", ".join(domain.parts[:12]) + (", ..." if len(domain.parts) > 12 else "")
+    for name, condition in problem.physics.boundary.items():
+        key = dotted(("physics", "boundary", name))
+        if not any(fnmatchcase(part, name) for part in domain.parts):
+            near = difflib.get_close_matches(name, domain.parts, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise problem.error(key, f"this domain has no boundary part {name!r}; {hint}It has {parts}.")
+        found[name] = _condition(problem, key, condition, clock, tables)
+    for part in domain.parts:
+        if found and not any(fnmatchcase(part, pattern) for pattern in found):
+            raise problem.error(
+                "physics.boundary", f"leaves the part {part!r} without a condition (parts: {parts}); add it, or \"*\" "
+                "for the rest.",
+            )  # fmt: skip
+    return found
+
+
+def _condition(
+    problem: Problem, key: str, given: Condition, clock: Clock, tables: list[TimeSeries]
+) -> LibraryCondition:
+    def value(name: str, kind: str) -> Any:
+        entry = getattr(given, name)
+        if isinstance(entry, Series):
+            tables.append(time_series(problem, f"{key}.{name}", entry, kind, clock))
+            return tables[-1]
+        if isinstance(entry, UnknownTable):
+            return _unknown(problem, f"{key}.{name}.unknown", entry.unknown)
+        return problem.number(f"{key}.{name}")
+
+    if given.unknown is not None:
+        return Dirichlet(_unknown(problem, f"{key}.unknown", given.unknown))
+    if given.value is not None:
+        return Dirichlet(value("value", "field"))
+    if given.flux is not None:
+        return Neumann(value("flux", "flux"))
+    if given.coefficient is not None:
+        return Robin(problem.number(f"{key}.coefficient"), value("ambient", "field"))
+    return Periodic(str(given.periodic))
+
+
+def _unknown(problem: Problem, key: str, given: UnknownValue) -> Unknown:
+    prior = problem.number(f"{key}.mean"), problem.number(f"{key}.std")
+    return Unknown(prior, _process(problem, key, given), problem.given(f"{key}.length"))
+
+
+def _process(problem: Problem, key: str, given: UnknownValue) -> Process:
+    per = problem.given(f"{key}.per", 1.0)
+    if given.process == "random walk":
+        return RandomWalk(problem.number(f"{key}.change") / math.sqrt(per))
+    if given.process == "ou":
+        size = problem.given(f"{key}.change", problem.number(f"{key}.std"))
+        return OrnsteinUhlenbeck(size, problem.number(f"{key}.memory"))
+    if given.process == "integrated random walk":
+        # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
+        bend = problem.number(f"{key}.change") * math.sqrt(3.0 / per**3)
+        return IntegratedRandomWalk(bend, problem.given(f"{key}.trend", 0.0) / per)
+    return Fixed()
+
+
+# -- sources and the model --------------------------------------------------------------------------------------------
+
+
+def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[str]) -> list[tuple[int, Bump]]:
+    """The place and width of each point source."""
+    found = []
+    for i, source in enumerate(problem.physics.sources):
+        key = f"physics.sources[{i}]"
+        if source.sensor is not None:
+            at = _place_of(problem, source.sensor, key)
+        else:
+            at = np.array(problem.numbers(f"{key}.place"))
+        if not bool(domain.contains(at[None])[0]):
+            raise problem.error(f"{key}.place", f"{at.tolist()} lies outside the domain.")
+        width = problem.given(f"{key}.width")
+        if width is None:
+            distances = np.sqrt(np.square(sensors.coords - at).sum(axis=1))
+            apart = distances[distances > 1e-9 * domain.side.max()]
+            width = float(min(apart.min(initial=np.inf), domain.side.min()) / 4.0)
+            notes.append(
+                f"{key}.width was not given: {width:.3g} {problem.domain.unit}, a quarter of the distance from "
+                f"{source.name!r} to the nearest sensor."
+            )
+        found.append((i, Bump(tuple(float(c) for c in at), width)))
+    return found
+
+
+def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
+    """The position of a sensor of the table, left out of the readings or not."""
+    everything = problem.sensors.model_copy(update={"exclude": []})
+    ids, coords, _, _ = read_sensors(problem.model_copy(update={"sensors": everything}))
+    if name not in ids:
+        near = difflib.get_close_matches(name, ids, n=1)
+        raise problem.error(
+            f"{key}.sensor", f"there is no sensor {name!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
+        )
+    return np.asarray(coords[ids.index(name)])
+
+
+def _model(
+    problem: Problem, space: WhitenedSpace, length: float, sources: list[tuple[int, Bump]], sensors: SensorTable,
+    clock: Clock, tables: list[TimeSeries], notes: list[str], warned: list[str],
+) -> Model:  # fmt: skip
+    blocks: list[Block] = []
+    drives: list[Drive] = []
+    for i, bump in sources:
+        source, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
+        if isinstance(source.strength, UnknownTable):
+            unknown = _unknown(problem, f"{key}.unknown", source.strength.unknown)
+            blocks.append(PointStrength(bump, unknown.mean, unknown.std, unknown.process, source.name))
+        elif isinstance(source.strength, Series):
+            series = time_series(problem, key, source.strength, "strength", clock)
+            tables.append(series)
+            drives.append((bump, series))
+        else:
+            drives.append((bump, problem.number(key)))
+    blocks += _source_field(problem, length)
+    blocks += _offsets(problem, sensors)
+    noise = None
+    given = problem.physics.process_noise
+    if given is not None:
+        per = problem.given("physics.process_noise.per", 1.0)
+        own = problem.given("physics.process_noise.length", length)
+        noise = Sobolev(problem.number("physics.process_noise.change") / math.sqrt(per), own, given.smoothness)
+    # Tables bend at their times; a step must not leap over them.
+    gaps = [float(np.diff(table.times).min()) for table in tables if table.times.size > 1]
+    propagator = Exponential(max_step=min(gaps)) if gaps else Exponential()
+    if gaps:
+        notes.append(
+            f"tables in time limit a step to {min(gaps):.3g} {problem.time.unit}, their smallest spacing; steps longer "
+            "than that are cut."
+        )
+    options: dict[str, Any] = {"propagator": propagator, "process_noise": noise, "blocks": blocks, "start": 0.0}
+    prior = _prior(problem, space, length, notes)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model = DrivenModel(drives, space, prior, **options) if drives else Model(space, prior, **options)
+        except RFKalmanError as error:
+            raise problem.error("physics", str(error)) from error
+    warned += [str(w.message) for w in caught]
+    for i, bump in sources:
+        _warn_if_blurred(problem, i, bump, space, warned)
+    return model
+
+
+def _warn_if_blurred(problem: Problem, i: int, bump: Bump, space: WhitenedSpace, warned: list[str]) -> None:
+    share = bump.share(space)
+    if share < 0.5:
+        warned.append(
+            f"the space holds only {100 * share:.0f} % of the shape of the source {problem.physics.sources[i].name!r}: "
+            f"closer to it than about {space.report().resolution:.2g} {problem.domain.unit} the field is smoothed."
+        )
+
+
+def _prior(problem: Problem, space: WhitenedSpace, length: float, notes: list[str]) -> Prior:
+    given = problem.prior
+    std, mean = problem.number("prior.std"), problem.number("prior.mean")
+    around: Prior
+    if given.kind == "isotropic":
+        around = isotropic(std / math.sqrt(space.rank))
+    else:
+        around = Sobolev(std, length, given.smoothness)
+    if "mean" not in given.model_fields_set:
+        notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
+    return FromFunction(lambda x: np.full(len(x), mean), around) if mean else around
+
+
+def _source_field(problem: Problem, length: float) -> list[Block]:
+    given, key = problem.physics.source_field, "physics.source_field"
+    if given is None:
+        return []
+    own, memory = problem.given(f"{key}.length", length), problem.number(f"{key}.memory")
+    return [SourceField(problem.number(f"{key}.std"), own, memory, given.smoothness, given.modes)]
+
+
+def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
+    """One block for each size of offset; all are called offset, numbered where there are several."""
+    drift = problem.given("sensors.offset_drift")
+    per = problem.given("sensors.offset_per", 1.0)
+    process: Process = Fixed() if drift is None else RandomWalk(drift / math.sqrt(per))
+    sizes = sorted({float(s) for s in sensors.offset_std[sensors.inside] if s > 0.0})
+    blocks: list[Block] = []
+    for k, size in enumerate(sizes):
+        names = [
+            name for name, s, within in zip(sensors.ids, sensors.offset_std, sensors.inside, strict=True)
+            if within and s == size
+        ]  # fmt: skip
+        blocks.append(SensorOffset(names, size, process, name="offset" if len(sizes) == 1 else f"offset {k + 1}"))
+    return blocks

@@ -1,0 +1,497 @@
+"""What can be known before running: the data against the problem, the cost, and what the sensors can tell.
+
+The covariances of a linear model do not depend on the values that are read. So
+the recursion over a window of batches says beforehand how much of the
+uncertainty the sensors remove, and which unknowns they see at all.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RFKalmanError
+from ..filters import kalman
+from ..io.readings import Chunk, from_frame, read_csv, read_jsonl
+from ..statespace import Gaussian, Observation
+from .setup import Setup
+
+if TYPE_CHECKING:
+    from .file import Problem
+
+__all__ = ["CheckReport", "DataReport", "Finding", "UnknownOutlook", "check"]
+
+_PROBES = 300
+_SLOW_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing worth knowing: ``level`` is "ok", "note" or "warning"."""
+
+    level: str
+    about: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level:8}{self.about}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownOutlook:
+    """How much of an unknown's variance a window of readings removes: least, mean and most over its values."""
+
+    name: str
+    n_values: int
+    least: float
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """What the tables hold, counted; ``readings`` is the sum of all that follows it up to ``usable``."""
+
+    readings: int
+    unknown_sensor: int
+    outside: int
+    missing: int
+    out_of_range: int
+    before_start: int
+    duplicate: int
+    usable: int
+    rejected: dict[str, int]
+    unknown_names: list[str]
+    silent: list[str]
+    batches: int
+    first_ns: int | None
+    last_ns: int | None
+    spacing: float | None
+    longest_gap: float | None
+    gaps: int
+    out_of_order: int
+    too_late: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was found; ``print`` it, or take ``as_dict()``.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+    notes : tuple of str
+        Every default and automatic choice.
+    rank, dim : int
+        Directions of the field; components of the whole state.
+    n_sensors, n_inside : int
+    seconds_per_batch : float
+        Measured here, over the window.
+    memory_bytes : float
+        About what a run holds.
+    window_batches : int
+    window : float
+        Length of the window in the unit of time.
+    observability : float
+        Share of the field's variance that the window's readings remove (domain mean), against no readings at all.
+    weakest_place : list of float
+        Where the least is removed, of some hundred places.
+    std_before, std_after : float
+        rms std of the field at the end of the window, without and with the readings.
+    unknowns : tuple of UnknownOutlook
+    data : DataReport or None
+    """
+
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    rank: int
+    dim: int
+    n_sensors: int
+    n_inside: int
+    seconds_per_batch: float
+    memory_bytes: float
+    window_batches: int
+    window: float
+    observability: float
+    weakest_place: list[float]
+    weakest_share: float
+    std_before: float
+    std_after: float
+    unknowns: tuple[UnknownOutlook, ...]
+    data: DataReport | None
+    labels: dict[str, Any]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Findings that should be looked at before the result is believed."""
+        return [f"{f.about}: {f.text}" for f in self.findings if f.level == "warning"]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing needs attention."""
+        return not self.warnings
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, ready for JSON."""
+        return {**asdict(self), "warnings": self.warnings, "holds": self.holds}
+
+    def __str__(self) -> str:
+        unit, clock = self.labels["unit"], self.labels["time_unit"]
+        lines = [f"{self.labels['title']}: {'nothing to worry about' if self.holds else 'please read the warnings'}"]
+        lines += [f"  {finding}" for finding in self.findings]
+        lines.append(f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
+                     f"and {self.memory_bytes / 1e6:.3g} MB")  # fmt: skip
+        lines.append(
+            f"  after {self.window_batches} batches over {self.window:.4g} {clock}: std of the field "
+            f"{self.std_before:.3g} -> {self.std_after:.3g} {unit} ({100 * self.observability:.0f} % of the variance "
+            f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})"
+        )
+        lines += [
+            f"  {u.name}: {100 * u.mean:.0f} % identified" + (f" ({u.n_values} values, {100 * u.least:.0f} to "
+            f"{100 * u.most:.0f} %)" if u.n_values > 1 else "")
+            for u in self.unknowns
+        ]  # fmt: skip
+        if self.data is not None:
+            d = self.data
+            counted = [(d.unknown_sensor, "of unknown sensors"), (d.outside, "outside"), (d.missing, "missing"),
+                       (d.out_of_range, "out of range"), (d.before_start, "before the start"),
+                       (d.duplicate, "duplicate"), (sum(d.rejected.values()), "lines not understood")]  # fmt: skip
+            rest = ", ".join(f"{n} {what}" for n, what in counted if n)
+            said = f"  {d.readings} readings: {d.usable} usable in {d.batches} batches"
+            lines.append(said + (f"; {rest}" if rest else ""))
+        lines += [f"  chosen: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def check(
+    problem: Problem, readings: Any = None, *, batches: int | None = None, setup: Setup | None = None
+) -> CheckReport:
+    """Look at a problem before running it.
+
+    Parameters
+    ----------
+    problem : Problem
+    readings : optional
+        ``True`` for the files of the input section; a path or several; a DataFrame or a dict of arrays; chunks of
+        ``rfkalman.io.readings``. Without them the sensors are assumed to report all together, every ``time.step``.
+    batches : int, optional
+        Length of the window over which covariances are followed; by default 60 to 500, fewer for a larger state.
+    setup : Setup, optional
+        If the problem has been built already.
+    """
+    setup = problem.build() if setup is None else setup
+    if batches is None:
+        batches = int(min(500.0, max(60.0, 1e9 / setup.model.dim**3)))
+    findings = [Finding("warning", "setup", text) for text in setup.warnings]
+    findings += _about_times(setup)
+    data, schedule = None, None
+    if readings is not None and readings is not False:
+        data, schedule = _looked_through(setup, readings, batches)
+        findings += _about_data(setup, data)
+    if schedule is None or not schedule:
+        schedule = _assumed(setup, batches, findings)
+    outlook = _recursion(setup, schedule)
+    findings += _about_outlook(setup, outlook)
+    return CheckReport(
+        findings=tuple(findings),
+        notes=setup.notes,
+        rank=setup.space.rank,
+        dim=setup.model.dim,
+        n_sensors=setup.sensors.n,
+        n_inside=int(setup.sensors.inside.sum()),
+        seconds_per_batch=outlook.seconds,
+        memory_bytes=_memory(setup),
+        window_batches=len(schedule),
+        window=schedule[-1][0],
+        observability=outlook.removed,
+        weakest_place=outlook.weakest,
+        weakest_share=outlook.weakest_share,
+        std_before=outlook.before,
+        std_after=outlook.after,
+        unknowns=outlook.unknowns,
+        data=data,
+        labels=asdict(setup.labels),
+    )
+
+
+# -- the recursion ----------------------------------------------------------------------------------------------------
+
+#: Batches as (model time, rows of sensors).
+Schedule = list[tuple[float, NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    seconds: float
+    removed: float
+    weakest: list[float]
+    weakest_share: float
+    before: float
+    after: float
+    unknowns: tuple[UnknownOutlook, ...]
+
+
+def _assumed(setup: Setup, batches: int, findings: list[Finding]) -> Schedule:
+    clock = setup.clock
+    spacing = 1.0 if clock.step_ns is None else clock.step_ns / clock.unit_ns
+    if clock.step_ns is None:
+        findings.append(
+            Finding("note", "window", f"time.step is not given: all sensors are assumed to report every 1 "
+                    f"{setup.labels.time_unit}; give readings to have their own times.")
+        )  # fmt: skip
+    rows = np.flatnonzero(setup.sensors.inside)
+    return [(spacing * (k + 1), rows) for k in range(batches)]
+
+
+def _recursion(setup: Setup, schedule: Schedule) -> _Outlook:
+    """Follow the covariance with and without the readings of a window."""
+    model = setup.model
+    seen, free, t = model.initial, model.initial, model.start
+    spent = []
+    for when, rows in schedule:
+        if when > t:
+            step = model.step(t, when)
+            free = kalman.forecast(free, step)
+            begin = time.perf_counter()
+            seen = kalman.forecast(seen, step)
+            spent.append(time.perf_counter() - begin)
+            t = when
+        begin = time.perf_counter()
+        obs = model.observe(setup.functional(rows), t, noise_std=setup.sensors.noise_std[rows])
+        # Readings as predicted: covariances do not care, and the mean stays where it is.
+        seen = kalman.analyse(seen, obs, _expected(seen, obs))
+        spent.append(time.perf_counter() - begin)
+    x = setup.space.pde.domain.sample(_PROBES, np.random.default_rng(0))
+    x = np.vstack([x, setup.sensors.coords[setup.sensors.inside][:_PROBES]])
+    with_data, without = model.field(seen, t), model.field(free, t)
+    before = np.square(without.std(x))
+    share = 1.0 - np.square(with_data.std(x)) / np.where(before > 0.0, before, 1.0)
+    worst = int(np.argmin(np.where(before > 1e-6 * before.max(), share, np.inf)))
+    all_before, all_after = without.total_variance(), with_data.total_variance()
+    unknowns = tuple(
+        UnknownOutlook(
+            name, r.mean.size, float(r.identified.min()), float(r.identified.mean()), float(r.identified.max())
+        )
+        for name, r in model.unknowns(seen, t).items()
+    )
+    return _Outlook(
+        seconds=sum(spent) / len(schedule),
+        removed=1.0 - all_after / all_before if all_before > 0.0 else 0.0,
+        weakest=[float(c) for c in x[worst]],
+        weakest_share=float(share[worst]),
+        before=math.sqrt(all_before),
+        after=math.sqrt(all_after),
+        unknowns=unknowns,
+    )
+
+
+def _expected(belief: Gaussian, obs: Observation) -> NDArray[np.float64]:
+    return np.asarray(obs.H @ belief.mean + (0.0 if obs.offset is None else obs.offset))
+
+
+def _memory(setup: Setup) -> float:
+    """Bytes of what a run holds: the space, a few beliefs, and the kernels of up to 64 gaps."""
+    n, M, r = setup.model.dim, setup.space.n_features, setup.space.rank
+    per_kernel = 2.0 * n if setup.model.generator.is_diagonal else 3.0 * n * n
+    kernels = 64 if setup.clock.step_ns is None else 4
+    return 8.0 * (M * (r + 3) + 12.0 * n * n + kernels * per_kernel + setup.sensors.n * n)
+
+
+# -- the data ---------------------------------------------------------------------------------------------------------
+
+
+def _chunks(setup: Setup, readings: Any) -> Iterator[Chunk]:
+    layout = setup.table_format()
+    if readings is True:
+        if not setup.input.files:
+            raise setup.problem.error("input.files", "names no files to check.")
+        readings = list(setup.input.files)
+    if isinstance(readings, (str, os.PathLike)):
+        readings = [readings]
+    if isinstance(readings, Sequence) and readings and isinstance(readings[0], (str, os.PathLike)):
+        reader = read_csv if setup.input.format == "csv" else read_jsonl
+        for path in readings:
+            try:
+                yield from reader(path, layout)
+            except OSError as error:
+                raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
+            except RFKalmanError as error:
+                raise setup.problem.error("input", f"{os.fspath(path)}: {error}") from error
+    elif isinstance(readings, Iterable) and not (hasattr(readings, "columns") or isinstance(readings, dict)):
+        yield from readings
+    else:
+        yield from from_frame(readings, layout)
+
+
+def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
+    sensors, clock = setup.sensors, setup.clock
+    low, high = setup.valid_range
+    counts: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    strangers: set[str] = set()
+    heard = np.zeros(sensors.n, dtype=np.bool_)
+    usable: list[NDArray[np.int64]] = []
+    which: list[NDArray[np.int64]] = []
+    newest = -(2**63)
+    for chunk in _chunks(setup, readings):
+        rejected.update(r.reason for r in chunk.rejected)
+        n = len(chunk)
+        counts["readings"] += n
+        if not n:
+            continue
+        lookup = sensors.indices(chunk.names)
+        strangers.update(name for name, i in zip(chunk.names, lookup, strict=True) if i < 0 and len(strangers) < 50)
+        row = lookup[chunk.code]
+        heard[np.unique(row[row >= 0])] = True
+        # How far each reading lags behind the newest before it, in the order of arrival.
+        ahead = np.maximum(np.maximum.accumulate(chunk.time_ns), newest)
+        newest = int(ahead[-1])
+        lag = ahead - chunk.time_ns
+        counts["out_of_order"] += int((lag > 0).sum())
+        counts["too_late"] += int((lag > clock.reorder_ns + (clock.step_ns or 0)).sum())
+        rest = np.ones(n, dtype=np.bool_)
+        for name, hit in (
+            ("unknown_sensor", row < 0),
+            ("outside", (row >= 0) & ~sensors.inside[np.maximum(row, 0)]),
+            ("missing", ~np.isfinite(chunk.value)),
+            ("out_of_range", ~((chunk.value >= low) & (chunk.value <= high))),
+            ("before_start", chunk.time_ns < clock.origin_ns),
+        ):
+            counts[name] += int((rest & hit).sum())
+            rest &= ~hit
+        usable.append(np.asarray(clock.batch_ns(chunk.time_ns[rest]), dtype=np.int64))
+        which.append(row[rest])
+    when = np.concatenate(usable) if usable else np.zeros(0, dtype=np.int64)
+    row = np.concatenate(which) if which else np.zeros(0, dtype=np.int64)
+    order = np.lexsort((row, when))
+    when, row = when[order], row[order]
+    again = np.zeros(when.size, dtype=np.bool_)
+    again[1:] = (when[1:] == when[:-1]) & (row[1:] == row[:-1])
+    when, row = when[~again], row[~again]
+    times, first = np.unique(when, return_index=True)
+    gaps = np.diff(times) / clock.unit_ns
+    spacing = float(np.median(gaps)) if gaps.size else None
+    report = DataReport(
+        readings=counts["readings"],
+        unknown_sensor=counts["unknown_sensor"],
+        outside=counts["outside"],
+        missing=counts["missing"],
+        out_of_range=counts["out_of_range"],
+        before_start=counts["before_start"],
+        duplicate=int(again.sum()),
+        usable=int(when.size),
+        rejected=dict(rejected),
+        unknown_names=sorted(strangers),
+        silent=[name for name, said in zip(sensors.ids, heard, strict=True) if not said],
+        batches=int(times.size),
+        first_ns=int(times[0]) if times.size else None,
+        last_ns=int(times[-1]) if times.size else None,
+        spacing=spacing,
+        longest_gap=float(gaps.max()) if gaps.size else None,
+        gaps=int((gaps > 3.0 * spacing).sum()) if spacing is not None else 0,
+        out_of_order=counts["out_of_order"],
+        too_late=counts["too_late"],
+    )
+    pieces = np.split(row, first[1:])[:batches] if times.size else []
+    return report, [(float(clock.to_model(int(t))), rows) for t, rows in zip(times, pieces, strict=False)]
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _about_times(setup: Setup) -> list[Finding]:
+    if setup.clock.relative:
+        return [Finding("ok", "time", f"times are numbers in {setup.problem.input.time_unit} since the start.")]
+    if setup.clock.zone is None:
+        return [Finding("note", "time.zone", "is not given: times without a zone will be refused.")]
+    odd = setup.clock.zone not in ("UTC", "Etc/UTC", "GMT")
+    tail = "; hours that summer time skips are refused, those it repeats mean the first" if odd else ""
+    return [Finding("ok", "time.zone", f"times without a zone are read in {setup.clock.zone}{tail}.")]
+
+
+def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
+    found = []
+    unit = setup.labels.time_unit
+
+    def warn(about: str, text: str) -> None:
+        found.append(Finding("warning", about, text))
+
+    if not data.usable:
+        warn("input", "no reading can be used.")
+    if data.unknown_sensor:
+        names = ", ".join(data.unknown_names[:5])
+        if set(data.unknown_names) <= set(setup.problem.sensors.exclude):
+            text = f"{data.unknown_sensor} readings are of sensors that are left out: {names}."
+            found.append(Finding("note", "sensors.exclude", text))
+        else:
+            warn("input", f"{data.unknown_sensor} readings are of sensors that the table does not have: {names}.")
+    if data.silent:
+        warn("sensors", f"{len(data.silent)} sensors have no readings: {', '.join(data.silent[:5])}.")
+    if data.rejected:
+        listed = ", ".join(f"{n} {reason}" for reason, n in sorted(data.rejected.items(), key=lambda p: -p[1])[:4])
+        warn("input", f"lines that are no readings: {listed}.")
+    if data.readings and data.out_of_range > 0.2 * data.readings:
+        share = 100 * data.out_of_range / data.readings
+        warn("input.range", f"{share:.0f} % of the readings are out of range; is input.unit right?")
+    elif data.out_of_range:
+        found.append(Finding("note", "input.range", f"{data.out_of_range} readings are out of range."))
+    if data.before_start:
+        warn("time.start", f"{data.before_start} readings are older than the start and will not be used.")
+    if data.duplicate:
+        found.append(
+            Finding("note", "input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")
+        )
+    if data.gaps:
+        found.append(
+            Finding("note", "input", f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}; "
+                    f"the longest is {data.longest_gap:.4g} {unit}.")
+        )  # fmt: skip
+    if data.too_late:
+        warn("time.reorder", f"{data.too_late} readings come later than the reorder window allows; sort the "
+             "table by time, or widen the window.")
+    if data.usable and data.first_ns is not None and data.spacing:
+        wait = setup.clock.to_model(data.first_ns)
+        if wait > 1000.0 * data.spacing:
+            found.append(Finding("note", "time.start", f"the first reading comes {wait:.4g} {unit} after the start."))
+    return found
+
+
+def _about_outlook(setup: Setup, outlook: _Outlook) -> list[Finding]:
+    found = []
+    if outlook.removed < 0.3:
+        found.append(
+            Finding("warning", "sensors", f"within the window they remove only {100 * outlook.removed:.0f} % of the "
+                    "field's variance: the maps will mostly show the prior.")
+        )  # fmt: skip
+    if outlook.weakest_share < 0.1 <= outlook.removed:
+        found.append(
+            Finding("note", "sensors", f"they say almost nothing about the field at {_place(outlook.weakest)}: "
+                    f"{100 * max(outlook.weakest_share, 0.0):.0f} % of its variance is removed.")
+        )  # fmt: skip
+    for unknown in outlook.unknowns:
+        if unknown.n_values and unknown.most < 0.1:
+            found.append(
+                Finding("warning", unknown.name, f"is not identified ({100 * unknown.most:.0f} %): the answer will be "
+                        "its prior. Give its value, or a sensor that feels it.")
+            )  # fmt: skip
+        elif unknown.n_values and unknown.mean < 0.5:
+            found.append(
+                Finding("note", unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")
+            )
+    if outlook.seconds > _SLOW_S:
+        found.append(
+            Finding("note", "cost", f"{1e3 * outlook.seconds:.0f} ms per batch; a smaller features.max_rank is faster.")
+        )
+    return found
+
+
+def _place(x: list[float]) -> str:
+    return "(" + ", ".join(f"{c:.4g}" for c in x) + ")"

@@ -1,0 +1,472 @@
+"""A problem: one TOML file, or its Python twin, validated with every quantity in the units of the problem."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
+import tomli_w
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from ..errors import RFKalmanError
+from . import twins
+from .errors import Complaint, ProblemError
+from .schema import (
+    LIMITS,
+    DomainSection,
+    Features,
+    FieldSection,
+    Input,
+    Output,
+    Physics,
+    PriorSection,
+    Regions,
+    Section,
+    Sensors,
+    TimeSection,
+    dotted,
+    quantities,
+)
+from .units import Units
+
+if TYPE_CHECKING:
+    from .check import CheckReport
+    from .setup import Setup
+
+__all__ = ["Problem"]
+
+_SENTENCES = {
+    "missing": "is needed",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+}
+
+
+class Problem(Section):
+    """Sensors and physics, as they stand in a problem file.
+
+    Read one with :meth:`from_toml`, or state it in Python with the same names;
+    sections are tables (dicts), and a domain or a boundary condition may be the
+    library's own object. Either form writes the other.
+
+    Examples
+    --------
+    >>> problem = Problem(
+    ...     domain={"kind": "interval", "lower": 0, "upper": "1 m"},
+    ...     field={"name": "temperature", "unit": "degC"},
+    ...     physics={"diffusion": "0.5 mm2/s"},
+    ...     prior={"mean": 10, "std": "3 degC"},
+    ...     sensors={"table": [{"id": "A", "at": 0.2}], "noise": "0.1 degC"},
+    ...     time={"unit": "h", "start": "2024-01-01T00:00:00Z"},
+    ... )
+    >>> problem.number("physics.diffusion")
+    0.0018
+    >>> Problem.from_text(problem.to_toml()) == problem
+    True
+    """
+
+    version: Literal[1] = 1
+    title: str = Field("", max_length=500)
+    domain: DomainSection
+    field: FieldSection = Field(default_factory=lambda: FieldSection.model_validate({}))
+    physics: Physics
+    features: Features = Field(default_factory=lambda: Features.model_validate({}))
+    prior: PriorSection
+    sensors: Sensors
+    time: TimeSection = Field(default_factory=lambda: TimeSection.model_validate({}))
+    input: Input = Field(default_factory=lambda: Input.model_validate({}))
+    output: Output = Field(default_factory=lambda: Output.model_validate({}))
+
+    _folder: Path = PrivateAttr(default_factory=Path)
+    _file: str = PrivateAttr("")
+    _numbers: dict[str, float] = PrivateAttr(default_factory=dict)
+    _units: Units | None = PrivateAttr(None)
+
+    def __init__(self, **sections: Any) -> None:
+        try:
+            super().__init__(**sections)
+        except ValidationError as error:
+            raise _readable(error) from None
+        self._convert()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _translated(cls, given: Any) -> Any:
+        return twins.plain(given) if isinstance(given, Mapping) else given
+
+    # -- reading and writing ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a problem file; paths in it are relative to its folder."""
+        place = Path(path)
+        try:
+            size = place.stat().st_size
+            if size > LIMITS["file_bytes"]:
+                raise ProblemError(
+                    Complaint("", f"the file has {size} bytes; a problem file has at most {LIMITS['file_bytes']}. "
+                              "Are these the readings? They go under input.files."), str(place)
+                )  # fmt: skip
+            text = place.read_bytes().decode("utf-8-sig")
+        except OSError as error:
+            raise ProblemError(Complaint("", f"cannot be read: {error.strerror}."), str(place)) from error
+        except UnicodeDecodeError as error:
+            raise ProblemError(Complaint("", f"is not UTF-8 text: {error.reason} at byte {error.start}."), str(place)) \
+                from error  # fmt: skip
+        return cls.from_text(text, folder=place.parent, file=str(place))
+
+    @classmethod
+    def from_text(cls, text: str, *, folder: str | os.PathLike[str] = ".", file: str = "") -> Self:
+        """Read a problem from the text of a file."""
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ProblemError(Complaint("", f"is not TOML: {error}."), file) from error
+        except RecursionError as error:
+            raise ProblemError(Complaint("", "is not TOML: tables or lists are nested too deeply."), file) from error
+        return cls.from_dict(tables, folder=folder, file=file)
+
+    @classmethod
+    def from_dict(cls, tables: Mapping[str, Any], *, folder: str | os.PathLike[str] = ".", file: str = "") -> Self:
+        """A problem from nested dicts, as a TOML parser gives them."""
+        if "version" not in tables:
+            raise ProblemError(Complaint("version", "is needed: write version = 1 at the top of the file."), file)
+        try:
+            problem = cls(**{str(key): value for key, value in tables.items()})
+        except ProblemError as error:
+            raise error.within(file) from None
+        problem._folder, problem._file = Path(folder), file
+        return problem
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested dicts of plain values: what differs from the defaults."""
+        return {"version": self.version, **_pruned(self.model_dump(exclude_defaults=True, mode="python"))}
+
+    def to_toml(self) -> str:
+        """The text of a problem file that says the same."""
+        return tomli_w.dumps(self.as_dict(), multiline_strings=False)
+
+    def canonical(self) -> str:
+        """Everything that decides the posterior, defaults included and keys sorted, as TOML; compare two of them.
+
+        Titles, input files and the output section are left out: they may change between runs.
+        """
+        tables = _pruned(self.model_dump(mode="python", exclude={"title": True, "output": True, "input": {"files"}}))
+        return tomli_w.dumps(_sorted(tables))
+
+    def digest(self) -> str:
+        """sha256 of the canonical form and of the contents of the files it names."""
+        total = hashlib.sha256(self.canonical().encode())
+        for key, path in self.referenced():
+            try:
+                total.update(key.encode() + hashlib.sha256(path.read_bytes()).digest())
+            except OSError as error:
+                raise self.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
+        return total.hexdigest()
+
+    def referenced(self) -> list[tuple[str, Path]]:
+        """Files that are part of the problem (not of its data): key and resolved path."""
+        return [(dotted(at), self.path(text)) for at, text in _files(self) if at[0] not in ("input", "output")]
+
+    @classmethod
+    def schema_json(cls) -> str:  # type: ignore[override]
+        """The published JSON schema as text."""
+        return json.dumps(cls.schema(), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:  # type: ignore[override]
+        """The JSON schema of a problem file."""
+        found = cls.model_json_schema(mode="validation")
+        required = ["version", *(name for name in found["required"] if name != "version")]
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **found,
+            "title": "rfkalman problem file",
+            "description": "Sensors and physics of one field; see docs/problem-file.md.",
+            "required": required,
+        }
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Problem) and self.as_dict() == other.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def file(self) -> str:
+        """The file it was read from; empty for a problem built in Python."""
+        return self._file
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start."""
+        return self._folder
+
+    @property
+    def units(self) -> Units:
+        """The units of the problem."""
+        assert self._units is not None
+        return self._units
+
+    @property
+    def dimension(self) -> int:
+        """Axes of the domain."""
+        return _dimension(self.domain)
+
+    @property
+    def axes(self) -> list[str]:
+        """Names of the axes."""
+        return list(self.domain.axes) if self.domain.axes is not None else ["x", "y", "z"][: self.dimension]
+
+    def number(self, key: str) -> float:
+        """A quantity in the units of the problem, by the key as it is written in the file."""
+        return self._numbers[key]
+
+    @overload
+    def given(self, key: str) -> float | None: ...
+    @overload
+    def given(self, key: str, default: float) -> float: ...
+    def given(self, key: str, default: float | None = None) -> float | None:
+        """Like :meth:`number`, with a default for a key that the problem does not give."""
+        return self._numbers.get(key, default)
+
+    def numbers(self, key: str) -> list[float]:
+        """A list of quantities in the units of the problem."""
+        found: list[float] = []
+        while f"{key}[{len(found)}]" in self._numbers:
+            found.append(self._numbers[f"{key}[{len(found)}]"])
+        return found
+
+    def path(self, text: str) -> Path:
+        """A path of the file, resolved against its folder."""
+        return self._folder / text
+
+    def error(self, key: str, message: str) -> ProblemError:
+        """An error about a key of this problem."""
+        return ProblemError(Complaint(key, message), self._file)
+
+    # -- using --------------------------------------------------------------------------------------------------------
+
+    def build(self) -> Setup:
+        """The model, its sensors, clock and plans; takes seconds, and says what it chose in ``notes``."""
+        from .build import build
+
+        return build(self)
+
+    def check(self, readings: Any = None, **options: Any) -> CheckReport:
+        """What can be known before running; see :func:`rfkalman.problem.check.check`."""
+        from .check import check
+
+        return check(self, readings, **options)
+
+    # -- units --------------------------------------------------------------------------------------------------------
+
+    def _convert(self) -> None:
+        complaints: list[Complaint] = []
+        given: dict[str, Any] = {"dimension": _dimension(self.domain)}
+        for name, key, text in (
+            ("length", "domain.unit", self.domain.unit),
+            ("time", "time.unit", self.time.unit),
+            ("field", "field.unit", self.field.unit),
+            ("capacity", "physics.capacity", self.physics.capacity),
+        ):
+            try:
+                alone: dict[str, Any] = {name: text}
+                Units(**alone)
+                given[name] = text
+            except RFKalmanError as error:
+                complaints.append(Complaint(key, str(error)))
+        if complaints:
+            raise ProblemError(complaints)
+        units = Units(**given)
+        numbers: dict[str, float] = {}
+        for at, value, kind in quantities(self):
+            key = dotted(at)
+            try:
+                numbers[key] = units.convert(value, kind)
+            except RFKalmanError as error:
+                complaints.append(Complaint(key, str(error)))
+        if complaints:
+            raise ProblemError(complaints)
+        self._units, self._numbers = units, numbers
+        complaints = [Complaint(key, text) for key, text in _inconsistent(self)]
+        if complaints:
+            raise ProblemError(complaints)
+
+
+def _dimension(domain: Any) -> int:
+    if domain.kind == "interval":
+        return 1
+    if domain.kind == "box":
+        return len(domain.lower)
+    if domain.kind == "ball":
+        return len(domain.centre)
+    # A mesh may have any dimension; its axes say which, and the file is compared with them when it is read.
+    if domain.kind == "mesh" and domain.axes:
+        return len(domain.axes)
+    return 2
+
+
+def _inconsistent(problem: Problem) -> list[tuple[str, str]]:
+    """What no single key can see."""
+    found = []
+    d, domain, number = problem.dimension, problem.domain, problem._numbers
+    axes = domain.axes if domain.axes is not None else ["x", "y", "z"][:d]
+    if len(axes) != d:
+        found.append(("domain.axes", f"names {len(axes)} axes, but the domain has {d}."))
+    if len(set(axes)) != len(axes):
+        found.append(("domain.axes", "must be different names."))
+    if domain.kind == "interval" and not number["domain.upper"] > number["domain.lower"]:
+        found.append(("domain.upper", f"must lie above domain.lower ({domain.lower}); got {domain.upper!r}."))
+    if domain.kind == "box":
+        if len(domain.upper) != len(domain.lower):
+            found.append(("domain.upper", f"has {len(domain.upper)} coordinates, domain.lower {len(domain.lower)}."))
+        elif any(b <= a for a, b in zip(problem.numbers("domain.lower"), problem.numbers("domain.upper"), strict=True)):
+            found.append(("domain.upper", "must lie above domain.lower on every axis."))
+    if number.get("domain.inner_radius", 0.0) >= number.get("domain.radius", math.inf):
+        found.append(("domain.inner_radius", "must be smaller than domain.radius."))
+    physics = problem.physics
+    for key, listed in (("diffusion", physics.diffusion), ("velocity", physics.velocity)):
+        values = listed if isinstance(listed, list) else getattr(listed, "value", None)
+        if isinstance(values, list) and len(values) != d:
+            found.append((f"physics.{key}", f"has {len(values)} components, but the domain has {d} axes."))
+    axis = getattr(physics.diffusion, "axis", 0)
+    if axis not in axes and axis not in range(d):
+        found.append(("physics.diffusion.axis", f"is {axis!r}, but the axes are {', '.join(axes)}."))
+    for key in ("interfaces", "knots"):
+        at = problem.numbers(f"physics.diffusion.{key}")
+        if any(b <= a for a, b in itertools.pairwise(at)):
+            found.append((f"physics.diffusion.{key}", "must increase."))
+    if isinstance(physics.diffusion, Regions) and domain.kind != "mesh":
+        found.append(("physics.diffusion.regions", "regions are those of a mesh; this domain has none."))
+    for key in ("lower", "upper"):
+        corner = getattr(physics.diffusion, key, None)
+        if isinstance(corner, list) and len(corner) != d:
+            found.append((f"physics.diffusion.{key}", f"has {len(corner)} coordinates, but the domain has {d} axes."))
+    for i, source in enumerate(physics.sources):
+        if source.place is not None and len(source.place) != d:
+            key = f"physics.sources[{i}].place"
+            found.append((key, f"has {len(source.place)} coordinates, but the domain has {d} axes."))
+        if source.name in [other.name for other in physics.sources[:i]]:
+            found.append((f"physics.sources[{i}].name", f"is {source.name!r} again; sources need names of their own."))
+    for i, entry in enumerate(problem.sensors.table):
+        if len(entry.at) != d:
+            found.append((f"sensors.table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."))
+        if entry.noise is None and problem.sensors.noise is None:
+            found.append((f"sensors.table[{i}].noise", "is needed here, or sensors.noise for all sensors."))
+    sensors = problem.sensors
+    if sensors.file is not None and sensors.noise is None and sensors.noise_column is None:
+        found.append(("sensors.noise", "is needed (or sensors.noise_column): the noise std of a reading."))
+    if sensors.coordinates is not None and len(sensors.coordinates) != d:
+        found.append(("sensors.coordinates", f"names {len(sensors.coordinates)} columns; the domain has {d} axes."))
+    if problem.input.range is not None:
+        low, high = problem.numbers("input.range")
+        if not low < high:
+            found.append(("input.range", f"must be [low, high]; got {problem.input.range}."))
+    if problem.output.maps and problem.output.every is not None:
+        found.append(("output.every", "give either maps (times) or every (a distance), not both."))
+    for key, unit in (("input.unit", problem.input.unit), ("sensors.unit", sensors.unit),
+                      ("input.time_unit", problem.input.time_unit),
+                      ("domain.file_unit", getattr(domain, "file_unit", None))):  # fmt: skip
+        if unit is not None:
+            try:
+                if key == "input.unit":
+                    problem.units.affine(unit)
+                elif key == "input.time_unit":
+                    problem.units.nanoseconds(unit)
+                else:
+                    problem.units.length_factor(unit)
+            except RFKalmanError as error:
+                found.append((key, str(error)))
+    return found
+
+
+def _pruned(value: Any) -> Any:
+    """Without None and empty tables, which TOML cannot say or need not."""
+    if isinstance(value, Mapping):
+        kept = {str(k): _pruned(v) for k, v in value.items() if v is not None}
+        return {k: v for k, v in kept.items() if v != {}}
+    if isinstance(value, (list, tuple)):
+        return [_pruned(v) for v in value]
+    return value
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _sorted(value[k]) for k in sorted(value)}
+    return [_sorted(v) for v in value] if isinstance(value, list) else value
+
+
+def _files(section: BaseModel, at: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
+    """Every ``file`` key of a section and the tables below it."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    for name in type(section).model_fields:
+        value, here = getattr(section, name), (*at, name)
+        if name == "file" and isinstance(value, str):
+            found.append((here, value))
+        elif isinstance(value, BaseModel):
+            found += _files(value, here)
+        elif isinstance(value, Mapping):
+            for key, entry in value.items():
+                found += _files(entry, (*here, key)) if isinstance(entry, BaseModel) else []
+        elif isinstance(value, list):
+            for i, entry in enumerate(value):
+                found += _files(entry, (*here, i)) if isinstance(entry, BaseModel) else []
+    return found
+
+
+def _readable(error: ValidationError) -> ProblemError:
+    return ProblemError([_sentence(item) for item in error.errors(include_url=False)])
+
+
+def _sentence(item: ErrorDetails) -> Complaint:
+    """One complaint of pydantic as a key of the file and a sentence."""
+    # Tags of unions are written <like this>; they name no key.
+    at = tuple(part for part in item["loc"] if not (isinstance(part, str) and part.startswith("<")))
+    kind, context = item["type"], item.get("ctx") or {}
+    if kind == "unknown_key":
+        return Complaint(dotted((*at, context["key"])), f"is not a key that is known here; {context['hint']}")
+    if kind == "domain_kind":
+        given = item["input"].get("kind") if isinstance(item["input"], Mapping) else item["input"]
+        got = "is needed:" if given is None else f"is {given!r:.40}, but must be"
+        return Complaint("domain.kind", f"{got} one of interval, box, ball, polygon, mesh.")
+    if kind == "literal_error":
+        return Complaint(dotted(_untagged(at)), f"must be {context['expected']}; got {item['input']!r:.60}.")
+    if kind in _SENTENCES:
+        got = "" if kind == "missing" else f"; got {item['input']!r:.60}"
+        return Complaint(dotted(_untagged(at)), f"{_SENTENCES[kind]}{got}.")
+    text = item["msg"]
+    if kind in ("too_short", "too_long"):
+        bound = f"least {context['min_length']}" if kind == "too_short" else f"most {context['max_length']}"
+        text = f"has {context['actual_length']} entries; it needs at {bound}"
+    for before, after in (("Input should be", "must be"), ("Value error, ", "")):
+        text = text.replace(before, after)
+    shown = "" if isinstance(item["input"], (dict, BaseModel)) else f"; got {item['input']!r:.60}"
+    return Complaint(dotted(_untagged(at)), text.rstrip(".") + shown + ".")
+
+
+def _untagged(at: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Without what pydantic appends for the branches of a union of plain types."""
+    branches = ("float", "str", "int", "constrained-str", "constrained-int", "literal['auto']", "bool")
+    while at and isinstance(at[-1], str) and (at[-1] in branches or "[" in at[-1]):
+        at = at[:-1]
+    return at
+
+

@@ -1,0 +1,731 @@
+"""The sections of a problem file, key by key.
+
+Quantities are kept as they were written (a number, or a text with a unit), so
+that a problem written back says the same. A marker on each key tells what it
+must be once converted; see :mod:`rfkalman.problem.units`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+__all__ = [
+    "LIMITS", "BallDomain", "BoxDomain", "Condition", "Features", "FieldSection", "Input", "IntervalDomain",
+    "MeshDomain", "Output", "Physics", "PointSource", "PolygonDomain", "PriorSection", "ProcessNoise", "Section",
+    "SensorEntry", "Sensors", "Series", "SourceFieldSection", "TimeSection", "UnknownValue", "VelocityTable",
+    "dotted", "quantities",
+]  # fmt: skip
+
+#: What a problem may ask for at most; beyond, it is a mistake or an attack.
+LIMITS = {
+    "file_bytes": 4_000_000,
+    "table_bytes": 200_000_000,
+    "table_rows": 2_000_000,
+    "vertices": 20_000,
+    "sensors": 100_000,
+    "features": 4_000,
+    "sources": 100,
+    "layers": 200,
+    "files": 10_000,
+    "map_times": 10_000,
+    "thresholds": 20,
+}
+
+
+# -- how keys are named -----------------------------------------------------------------------------------------------
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def dotted(parts: tuple[str | int, ...]) -> str:
+    """A key as it would be written in the file: physics.boundary."x+".value, sensors.table[2].noise."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part:
+            text += ("." if text else "") + (part if _BARE.fullmatch(part) else f'"{part}"')
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """The kind of quantity under a key: a name of ``units.DIMENSIONS``, or what its surroundings say."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What ``@value`` and ``@spread`` mean in the tables below this key."""
+
+    value: str
+    spread: str
+
+
+# -- scalars ----------------------------------------------------------------------------------------------------------
+
+
+def _quantity(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, np.integer, np.floating)):
+        raise PydanticCustomError("quantity", "must be a number or a text with a unit such as '0.3 mm2/s'")
+    if isinstance(value, str):
+        if not value.strip() or len(value) > 80:
+            raise PydanticCustomError("quantity", "must be a number or a text with a unit such as '0.3 mm2/s'")
+        return value
+    if not math.isfinite(value):
+        raise PydanticCustomError("quantity", "must be finite")
+    return float(value)
+
+
+def _date(value: Any) -> Any:
+    """Dates may be TOML's own or texts; they are kept as ISO 8601 texts."""
+    if isinstance(value, (dt.datetime, dt.date)):
+        return value.isoformat()
+    if not isinstance(value, str) or not 0 < len(value) <= 40:
+        raise PydanticCustomError("date", "must be a date such as '2024-05-01' or '2024-05-01T06:00:00Z'")
+    return value
+
+
+def _moment(value: Any) -> Any:
+    """A date, or a number of time units since the start."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return _date(value)
+
+
+def _whole_or_auto(value: Any) -> Any:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value != "auto" and not (whole and 4 <= value <= LIMITS["features"]):
+        raise PydanticCustomError(
+            "count", "must be a whole number from 4 to {most}, or 'auto'", {"most": LIMITS["features"]}
+        )
+    return value
+
+
+def _share_or_auto(value: Any) -> Any:
+    if value != "auto" and not (isinstance(value, float) and 0.0 < value < 1.0):
+        raise PydanticCustomError("share", "must be a number between 0 and 1, such as 1e-12, or 'auto'")
+    return value
+
+
+def _axis(value: Any) -> Any:
+    if not isinstance(value, (int, str)) or isinstance(value, bool) or value == "":
+        raise PydanticCustomError("axis", "must be the name of an axis or its number, 0 for the first")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+Quantity = Annotated[float | str, BeforeValidator(_quantity)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+PathText = Annotated[str, StringConstraints(min_length=1, max_length=4096), BeforeValidator(lambda v: _path(v))]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+def _path(value: Any) -> Any:
+    return str(value) if hasattr(value, "__fspath__") else value
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys are refused, with the nearest known one named."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, ser_json_inf_nan="strings")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        for key in given:
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.6)
+                hint = f"did you mean {near[0]!r}?" if near else f"keys here are {', '.join(cls.model_fields)}."
+                raise PydanticCustomError("unknown_key", "{hint}", {"key": str(key), "hint": hint})
+        return given
+
+
+# -- values that may be known, tabulated or unknown -------------------------------------------------------------------
+
+
+class Series(Section):
+    """A table in time: linear in between, constant beyond its ends."""
+
+    file: PathText = Field(description="CSV file, relative to the problem file.")
+    time: Text = Field("time", description="Column of the times: dates, or numbers in time.unit since the start.")
+    value: Text = Field("value", description="Column of the values.")
+    unit: str | None = Field(None, max_length=80, description="Unit of the values; by default that of the key.")
+
+
+class UnknownValue(Section):
+    """A value to be estimated with the field."""
+
+    std: Annotated[Quantity, Dim("@spread")] = Field(description="Standard deviation at the start.")
+    mean: Annotated[Quantity, Dim("@value")] = Field(0.0, description="Mean at the start.")
+    process: Literal["fixed", "random walk", "ou", "integrated random walk"] = Field(
+        "random walk", description="How the value moves in time."
+    )
+    change: Annotated[Quantity | None, Dim("@spread")] = Field(
+        None,
+        description="random walk: typical change (std) within `per`; integrated random walk: typical departure from "
+        "its trend within `per`; ou: typical distance from the mean in the long run (default std).",
+    )
+    per: Annotated[Quantity | None, Dim("duration")] = Field(
+        None, description="The duration that `change` refers to; by default one time.unit."
+    )
+    memory: Annotated[Quantity | None, Dim("duration")] = Field(None, description="ou: time over which it forgets.")
+    trend: Annotated[Quantity | None, Dim("@spread")] = Field(
+        None, description="integrated random walk: typical change within `per` from the slope at the start."
+    )
+    length: Annotated[Quantity | None, Dim("width")] = Field(
+        None, description="Along a boundary part: correlation length; without it one common value."
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.process in ("random walk", "integrated random walk") and self.change is None:
+            raise PydanticCustomError(
+                "incomplete",
+                "a " + self.process + " needs `change`, by how much the value typically moves within `per`: "
+                "change = '2 degC', per = '1 d'",
+            )
+        if self.process == "ou" and self.memory is None:
+            raise PydanticCustomError("incomplete", "process 'ou' needs `memory`, the time over which it forgets")
+        allowed = {
+            "fixed": set(), "random walk": {"change", "per"}, "ou": {"change", "memory"},
+            "integrated random walk": {"change", "per", "trend"},
+        }[self.process]  # fmt: skip
+        for name in ("change", "per", "memory", "trend"):
+            if getattr(self, name) is not None and name not in allowed:
+                raise PydanticCustomError(
+                    "incomplete",
+                    "{name} has no meaning for process '{process}'",
+                    {"name": name, "process": self.process},
+                )
+        return self
+
+
+class UnknownTable(Section):
+    """The table ``{ unknown = { ... } }`` where a value could stand."""
+
+    unknown: UnknownValue
+
+
+def _tag(value: Any) -> str:
+    if isinstance(value, (Series, UnknownTable)):
+        return "<series>" if isinstance(value, Series) else "<unknown>"
+    if isinstance(value, Mapping):
+        return "<unknown>" if "unknown" in value else "<series>"
+    return "<number>"
+
+
+_Known = Annotated[Quantity, Tag("<number>")] | Annotated[Series, Tag("<series>")]
+KnownValue = Annotated[_Known, Discriminator(_tag)]
+AnyValue = Annotated[_Known | Annotated[UnknownTable, Tag("<unknown>")], Discriminator(_tag)]
+
+
+# -- domain -----------------------------------------------------------------------------------------------------------
+
+
+class _Domain(Section):
+    unit: str = Field("m", max_length=40, description="Unit of length of the whole file, and of results.")
+    axes: list[Text] | None = Field(None, max_length=3, description="Names of the axes; x, y, z by default.")
+    parts: dict[str, Annotated[list[Text], BeforeValidator(_listed)]] = Field(
+        default_factory=dict,
+        description="Names for parts of the boundary: each a part's own name (x-, x+, outer, edge0, ...), a pattern "
+        "such as 'edge*', or a list of them.",
+    )
+
+
+class IntervalDomain(_Domain):
+    """A stretch of a line; its parts are x- and x+."""
+
+    kind: Literal["interval"]
+    lower: Annotated[Quantity, Dim("length")]
+    upper: Annotated[Quantity, Dim("length")]
+
+
+class BoxDomain(_Domain):
+    """An axis-parallel box; its parts are x-, x+, y-, y+, z-, z+."""
+
+    kind: Literal["box"]
+    lower: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
+    upper: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
+
+
+class BallDomain(_Domain):
+    """A disk or ball, or a ring or shell; its parts are outer and inner."""
+
+    kind: Literal["ball"]
+    centre: Annotated[list[Quantity], Dim("length")] = Field(min_length=2, max_length=3)
+    radius: Annotated[Quantity, Dim("width")]
+    inner_radius: Annotated[Quantity | None, Dim("width")] = None
+
+
+Ring = list[Annotated[list[float], Field(min_length=2, max_length=2)]]
+
+
+class PolygonDomain(_Domain):
+    """A polygon with holes, inline or from a GeoJSON file; its parts are edge0, edge1, ..., hole0.edge0, ..."""
+
+    kind: Literal["polygon"]
+    exterior: Ring | None = Field(None, max_length=LIMITS["vertices"], description="Vertices in order, in `unit`.")
+    holes: list[Ring] = Field(default_factory=list, max_length=1000)
+    file: PathText | None = Field(None, description="GeoJSON file with one Polygon, in plane coordinates.")
+    file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.exterior is None) == (self.file is None):
+            raise PydanticCustomError("incomplete", "a polygon needs either `exterior` (vertices) or `file` (GeoJSON)")
+        if self.file is not None and self.file_unit is None:
+            raise PydanticCustomError(
+                "incomplete",
+                "a GeoJSON file holds degrees by its standard, which are no lengths: project it, and say with "
+                "`file_unit` in which unit of length its coordinates are",
+            )
+        if self.file is not None and self.holes:
+            raise PydanticCustomError("incomplete", "holes come with the file; leave `holes` out")
+        return self
+
+
+class MeshDomain(_Domain):
+    """A mesh file (gmsh, VTK, ...); its parts and regions are the physical names."""
+
+    kind: Literal["mesh"]
+    file: PathText
+    file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
+
+
+def _domain_tag(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return f"<{kind}>" if kind in ("interval", "box", "ball", "polygon", "mesh") else "<?>"
+
+
+DomainSection = Annotated[
+    Annotated[IntervalDomain, Tag("<interval>")]
+    | Annotated[BoxDomain, Tag("<box>")]
+    | Annotated[BallDomain, Tag("<ball>")]
+    | Annotated[PolygonDomain, Tag("<polygon>")]
+    | Annotated[MeshDomain, Tag("<mesh>")],
+    Discriminator(
+        _domain_tag,
+        custom_error_type="domain_kind",
+        custom_error_message="kind must be one of interval, box, ball, polygon, mesh",
+    ),
+]
+
+
+class FieldSection(Section):
+    """What is mapped."""
+
+    name: Text = "field"
+    unit: str = Field("", max_length=80, description="Unit of the field, such as degC; empty for a plain number.")
+
+
+# -- physics ----------------------------------------------------------------------------------------------------------
+
+
+class Layers(Section):
+    """Constant in layers along an axis."""
+
+    axis: Annotated[str | int, BeforeValidator(_axis)] = Field(0, description="Name of the axis, or its number.")
+    interfaces: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=LIMITS["layers"])
+    values: Annotated[list[Quantity], Dim("diffusivity")] = Field(min_length=2, max_length=LIMITS["layers"] + 1)
+
+    @model_validator(mode="after")
+    def _matching(self) -> Self:
+        if len(self.values) != len(self.interfaces) + 1:
+            raise PydanticCustomError(
+                "incomplete",
+                "{n} interfaces make {m} layers, but values has {k}",
+                {"n": len(self.interfaces), "m": len(self.interfaces) + 1, "k": len(self.values)},
+            )
+        return self
+
+
+class Profile(Section):
+    """Given at knots along an axis, linear in between."""
+
+    axis: Annotated[str | int, BeforeValidator(_axis)] = Field(0, description="Name of the axis, or its number.")
+    knots: Annotated[list[Quantity], Dim("length")] = Field(min_length=2, max_length=LIMITS["layers"])
+    values: Annotated[list[Quantity], Dim("diffusivity")] = Field(min_length=2, max_length=LIMITS["layers"])
+    log: bool = Field(False, description="Interpolate the logarithm.")
+
+    @model_validator(mode="after")
+    def _matching(self) -> Self:
+        if len(self.values) != len(self.knots):
+            raise PydanticCustomError(
+                "incomplete", "{n} knots need {n} values; got {k}", {"n": len(self.knots), "k": len(self.values)}
+            )
+        return self
+
+
+class Inclusion(Section):
+    """Another value inside an axis-parallel box."""
+
+    lower: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
+    upper: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
+    inside: Annotated[Quantity, Dim("diffusivity")]
+    outside: Annotated[Quantity, Dim("diffusivity")]
+
+
+class Regions(Section):
+    """A value for each named region of a mesh; '*' for the rest."""
+
+    regions: Annotated[dict[Text, Quantity], Dim("diffusivity")] = Field(min_length=1, max_length=1000)
+
+
+def _diffusion_tag(value: Any) -> str:
+    for cls, tag, key in (
+        (Layers, "<layers>", "interfaces"),
+        (Profile, "<profile>", "knots"),
+        (Inclusion, "<inclusion>", "inside"),
+        (Regions, "<regions>", "regions"),
+    ):
+        if isinstance(value, cls) or (isinstance(value, Mapping) and key in value):
+            return tag
+    if isinstance(value, Mapping):
+        return "<?>"
+    return "<list>" if isinstance(value, (list, tuple, np.ndarray)) else "<number>"
+
+
+Diffusion = Annotated[
+    Annotated[Quantity, Tag("<number>")]
+    | Annotated[list[Quantity], Field(min_length=1, max_length=3), Tag("<list>")]
+    | Annotated[Layers, Tag("<layers>")]
+    | Annotated[Profile, Tag("<profile>")]
+    | Annotated[Inclusion, Tag("<inclusion>")]
+    | Annotated[Regions, Tag("<regions>")],
+    Discriminator(
+        _diffusion_tag,
+        custom_error_type="diffusion",
+        custom_error_message="must be a quantity, one per axis, or a table with interfaces + values (layers), "
+        "knots + values (profile), regions (of a mesh) or inside + outside (a box)",
+    ),
+]
+
+
+class VelocityTable(Section):
+    """A velocity that changes in time by a factor."""
+
+    value: Annotated[list[Quantity], Dim("velocity"), BeforeValidator(_listed)] = Field(min_length=1, max_length=3)
+    factor: Series
+
+
+def _velocity_tag(value: Any) -> str:
+    return "<table>" if isinstance(value, (Mapping, VelocityTable)) else "<list>"
+
+
+Velocity = Annotated[
+    Annotated[list[Quantity], Field(min_length=1, max_length=3), BeforeValidator(_listed), Tag("<list>")]
+    | Annotated[VelocityTable, Tag("<table>")],
+    Discriminator(_velocity_tag),
+]
+
+
+class Condition(Section):
+    """What holds on a part of the boundary; exactly one of value, flux, coefficient, periodic, unknown."""
+
+    value: Annotated[KnownValue | None, Dim("field"), Inside("field", "spread")] = Field(
+        None, description="The field is held at this value (Dirichlet)."
+    )
+    flux: Annotated[AnyValue | None, Dim("flux"), Inside("flux", "flux spread")] = Field(
+        None, description="Flux into the domain (Neumann); 0 is a closed wall."
+    )
+    coefficient: Annotated[Quantity | None, Dim("exchange")] = Field(
+        None, description="Exchange with surroundings at `ambient` (Robin)."
+    )
+    ambient: Annotated[AnyValue | None, Dim("field"), Inside("field", "spread")] = Field(
+        None, description="What the field would relax to; goes with `coefficient`."
+    )
+    periodic: Text | None = Field(None, description="The part on which the field continues.")
+    unknown: Annotated[UnknownValue | None, Inside("field", "spread")] = Field(
+        None, description="The field is held at a value that is estimated."
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [
+            n for n in ("value", "flux", "coefficient", "periodic", "unknown") if getattr(self, n) is not None
+        ]
+        if len(given) != 1:
+            raise PydanticCustomError(
+                "condition",
+                "give exactly one of value, flux, coefficient (with ambient), periodic, unknown; got {given}",
+                {"given": ", ".join(given) or "none"},
+            )
+        if (self.ambient is not None) != (given == ["coefficient"]):
+            raise PydanticCustomError("condition", "coefficient and ambient go together: { coefficient = '1 mm/h', "
+                                      "ambient = '8 degC' }")  # fmt: skip
+        return self
+
+
+class ProcessNoise(Section):
+    """What the equation leaves out: random, smooth in space, independent from moment to moment."""
+
+    change: Annotated[Quantity, Dim("spread")] = Field(description="Typical size that gathers within `per`.")
+    per: Annotated[Quantity | None, Dim("duration")] = Field(None, description="By default one time.unit.")
+    length: Annotated[Quantity | None, Dim("width")] = Field(None, description="By default prior.length.")
+    smoothness: float = Field(2.0, gt=0.0, le=20.0)
+
+
+class SourceFieldSection(Section):
+    """A smooth random source without a known shape, with a memory in time."""
+
+    std: Annotated[Quantity, Dim("source spread")] = Field(description="rms over the domain, field / time.")
+    memory: Annotated[Quantity, Dim("duration")] = Field(description="Time over which it forgets.")
+    length: Annotated[Quantity | None, Dim("width")] = Field(None, description="By default prior.length.")
+    smoothness: float = Field(2.0, gt=0.0, le=20.0)
+    modes: Count | None = Field(None, le=1000)
+
+
+class PointSource(Section):
+    """A source around a place: a well, a leak, a chimney."""
+
+    name: Text
+    place: Annotated[list[Quantity] | None, Dim("length")] = Field(None, min_length=1, max_length=3)
+    sensor: Text | None = Field(None, description="Instead of a place: the position of this sensor.")
+    width: Annotated[Quantity | None, Dim("width")] = Field(
+        None, description="Standard deviation of its Gaussian shape; by default a quarter of the distance to the "
+        "nearest sensor elsewhere.",
+    )  # fmt: skip
+    strength: Annotated[AnyValue, Dim("strength"), Inside("strength", "strength spread")] = Field(
+        description="Integral of the source over the domain: a quantity, a table in time, or { unknown = {...} }."
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if (self.place is None) == (self.sensor is None):
+            raise PydanticCustomError("incomplete", "a source needs either `place` or `sensor`")
+        return self
+
+
+class Physics(Section):
+    """The equation: capacity du/dt = div(diffusion grad u) + source, with advection and reaction."""
+
+    diffusion: Annotated[Diffusion, Dim("diffusivity")] = Field(
+        description="A quantity, one per axis, layers, a profile, regions of a mesh, or an inclusion."
+    )
+    capacity: Quantity = Field(
+        1.0,
+        description="Divides diffusion, source, fluxes, exchange coefficients and strengths: a storage coefficient, a "
+        "heat capacity per volume. Not velocity and reaction.",
+    )
+    velocity: Annotated[Velocity | None, Dim("velocity")] = Field(None, description="One per axis.")
+    reaction: Annotated[Quantity, Dim("reaction")] = Field(0.0, description="Positive removes.")
+    source: Annotated[Quantity, Dim("source")] = Field(0.0, description="Uniform; positive adds.")
+    conservative: bool = Field(False, description="Advection as div(b u).")
+    boundary: dict[str, Condition] = Field(
+        default_factory=dict,
+        max_length=LIMITS["vertices"],
+        description="A condition for each part, by name or pattern; '*' for the rest. Without any: closed walls.",
+    )
+    sources: list[PointSource] = Field(default_factory=list, max_length=LIMITS["sources"])
+    source_field: SourceFieldSection | None = None
+    process_noise: ProcessNoise | None = None
+
+
+# -- features, prior --------------------------------------------------------------------------------------------------
+
+
+class Features(Section):
+    """The basis; everything is chosen where it is not given."""
+
+    family: Literal["auto", "waves", "tanh", "elu", "sine"] = "auto"
+    count: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=4, le=LIMITS["features"])], BeforeValidator(_whole_or_auto)
+    ] = Field("auto", description="Number of features drawn.")
+    length_scale: Annotated[Quantity, Dim("width?")] = Field("auto", description="A length, or 'auto'.")
+    floor: Annotated[
+        Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)], BeforeValidator(_share_or_auto)
+    ] = Field("auto", description="Directions with less than this share of the largest mass are dropped.")
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1, strict=True)] = 0
+    focus: Literal["auto", "yes", "no"] = Field("auto", description="Crowd features around the places of sources.")
+    max_rank: Annotated[int, Field(ge=4, le=2000, strict=True)] = Field(
+        250, description="Largest rank that 'auto' may choose: the cost of a batch grows with its cube."
+    )
+
+
+class PriorSection(Section):
+    """What is believed of the field at the start."""
+
+    std: Annotated[Quantity, Dim("spread")] = Field(description="Standard deviation of the field, rms over the domain.")
+    mean: Annotated[Quantity, Dim("field")] = 0.0
+    kind: Literal["smooth", "isotropic"] = "smooth"
+    length: Annotated[Quantity | None, Dim("width")] = Field(None, description="Correlation length.")
+    smoothness: float = Field(2.0, gt=0.0, le=20.0)
+
+
+# -- sensors, time, input, output -------------------------------------------------------------------------------------
+
+
+class SensorEntry(Section):
+    """One sensor of an inline table."""
+
+    id: Annotated[str, StringConstraints(min_length=1, max_length=200), BeforeValidator(lambda v: _name(v))]
+    at: Annotated[list[Quantity], Dim("length"), BeforeValidator(_listed)] = Field(min_length=1, max_length=3)
+    noise: Annotated[Quantity | None, Dim("spread")] = None
+    offset: Annotated[Quantity | None, Dim("spread")] = None
+
+
+def _name(value: Any) -> Any:
+    return str(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else value
+
+
+class Sensors(Section):
+    """Where readings are taken and how good they are."""
+
+    file: PathText | None = Field(None, description="CSV file with a header line.")
+    table: list[SensorEntry] = Field(default_factory=list, max_length=LIMITS["sensors"])
+    id: Text = Field("id", description="Column of the names.")
+    coordinates: list[Text] | None = Field(
+        None, max_length=3, description="Columns of the coordinates; by default the names of the axes."
+    )
+    unit: str | None = Field(None, max_length=40, description="Unit of the coordinate columns.")
+    noise: Annotated[Quantity | None, Dim("spread")] = Field(None, description="Noise std of every sensor.")
+    noise_column: Text | None = Field(None, description="Column of noise stds, in the unit of the field.")
+    offset: Annotated[Quantity | None, Dim("spread")] = Field(
+        None, description="Std of a constant offset of every sensor; without it there is none."
+    )
+    offset_column: Text | None = Field(None, description="Column of offset stds; empty or 0 means none.")
+    offset_drift: Annotated[Quantity | None, Dim("spread")] = Field(
+        None, description="Offsets drift by this much (std) within offset_per."
+    )
+    offset_per: Annotated[Quantity | None, Dim("duration")] = Field(None, description="By default one time.unit.")
+    exclude: list[Text] = Field(default_factory=list, description="Sensors that are left out.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.file is None) == (not self.table):
+            raise PydanticCustomError("incomplete", "give either `file` or [[sensors.table]] entries")
+        names = [entry.id for entry in self.table]
+        twice = {name for name in names if names.count(name) > 1} if len(names) < 2000 else _twice(names)
+        if twice:
+            raise PydanticCustomError("twice", "the sensor {name} is listed twice", {"name": repr(min(twice))})
+        return self
+
+
+def _twice(names: list[str]) -> set[str]:
+    seen: set[str] = set()
+    return {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
+
+
+class TimeSection(Section):
+    """Clock and batches."""
+
+    unit: str = Field("h", max_length=20, description="Unit of time of the whole file.")
+    zone: Text | None = Field(None, description="Zone of times that carry none (Europe/Berlin); without it refused.")
+    start: Annotated[str, BeforeValidator(_date)] | None = Field(
+        None, description="When the prior holds: a date or a date and time. Not needed where input.time_unit is given."
+    )
+    step: Annotated[Quantity | None, Dim("duration")] = Field(
+        None, description="Readings are gathered into batches of this width; without it every timestamp is a batch."
+    )
+    reorder: Annotated[Quantity, Dim("delay")] = Field(0.0, description="How late a reading may be and still count.")
+
+
+class Input(Section):
+    """Tables of readings."""
+
+    files: Annotated[list[PathText], BeforeValidator(_listed)] = Field(
+        default_factory=list, max_length=LIMITS["files"]
+    )
+    format: Literal["csv", "jsonl"] = "csv"
+    layout: Literal["long", "wide"] = "long"
+    time: Text = "time"
+    sensor: Text = "sensor_id"
+    value: Text = "value"
+    columns: dict[str, Text] = Field(default_factory=dict, description="Wide: column name = sensor id.")
+    where: dict[str, Annotated[str, BeforeValidator(lambda v: _name(v))]] = Field(
+        default_factory=dict, description="Read only lines with these values in these columns."
+    )
+    unit: str | None = Field(None, max_length=80, description="Unit of the values; by default field.unit.")
+    time_unit: str | None = Field(
+        None, max_length=20, description="Times are numbers in this unit since the start, not dates."
+    )
+    missing: list[Annotated[str, BeforeValidator(lambda v: _missing(v))]] = Field(
+        default_factory=lambda: ["", "NaN", "nan", "NA", "null"], max_length=100
+    )
+    range: Annotated[list[Quantity] | None, Dim("field")] = Field(
+        None, min_length=2, max_length=2, description="Readings outside [low, high] are set aside."
+    )
+    gate: float | None = Field(
+        None, gt=0.0, description="Readings further than this many predictive stds away are set aside."
+    )
+    delimiter: Annotated[str, StringConstraints(min_length=1, max_length=1)] = ","
+
+
+def _missing(value: Any) -> Any:
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+class Output(Section):
+    """What is wanted."""
+
+    folder: PathText = "out"
+    maps: list[Annotated[str | float, BeforeValidator(_moment)]] = Field(
+        default_factory=list, max_length=LIMITS["map_times"], description="Times of maps."
+    )
+    every: Annotated[Quantity | None, Dim("duration")] = Field(None, description="Or the distance between maps.")
+    thresholds: Annotated[list[Quantity], Dim("field")] = Field(default_factory=list, max_length=LIMITS["thresholds"])
+    level: float = Field(0.9, gt=0.0, lt=1.0, description="Of the intervals that are shown.")
+    resolution: Annotated[int, Field(ge=2, le=2000, strict=True)] = 101
+
+
+# -- walking the quantities -------------------------------------------------------------------------------------------
+
+
+def quantities(
+    section: BaseModel, at: tuple[str | int, ...] = (), inside: Inside | None = None
+) -> Iterator[tuple[tuple[str | int, ...], float | str, str]]:
+    """Every quantity of a section: its key, the value as written, and the kind it must be."""
+    for name, info in type(section).model_fields.items():
+        value = getattr(section, name)
+        if value is None:
+            continue
+        kind = next((m.kind for m in info.metadata if isinstance(m, Dim)), None)
+        around = next((m for m in info.metadata if isinstance(m, Inside)), inside)
+        if kind in ("@value", "@spread") and around is not None:
+            kind = around.value if kind == "@value" else around.spread
+        if kind == "width?":
+            kind = None if value == "auto" else "width"
+        yield from _each(value, (*at, name), kind, around)
+
+
+def _each(
+    value: Any, at: tuple[str | int, ...], kind: str | None, inside: Inside | None
+) -> Iterator[tuple[tuple[str | int, ...], float | str, str]]:
+    if isinstance(value, BaseModel):
+        yield from quantities(value, at, inside)
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _each(entry, (*at, key), kind, inside)
+    elif isinstance(value, (list, tuple)):
+        for i, entry in enumerate(value):
+            yield from _each(entry, (*at, i), kind, inside)
+    elif kind is not None and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        yield at, value, kind

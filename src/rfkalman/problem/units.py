@@ -1,0 +1,262 @@
+"""Quantities with units, converted to the units of a problem with their dimension checked.
+
+A quantity is a number (already in the units of the problem) or a text such as
+``"0.3 mm2/s"``. What it must be follows from the key it stands under: a
+diffusivity, a field value, a spread of the field, and so on. Values and spreads
+differ for temperatures: ``"0.1 degC"`` is 273.25 K as a value, 0.1 K as a spread.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pint
+
+from ..errors import ValueRangeError
+
+__all__ = ["DIMENSIONS", "Units", "registry"]
+
+Quantity = float | int | str
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_UNIT = re.compile(r"[A-Za-zµμΩ°%][\w°%/*^. ()µμ²³⁻¹·-]*|1 ?/ ?[A-Za-zµμ°][\w/*^. ()-]*|1?")
+#: mm2 and s-1 are how people write powers; pint wants mm**2 and s**-1.
+_POWER = re.compile(r"(?<=[A-Za-zµμΩ°])(-?\d{1,2})(?![\d.])")
+_LONGEST = 80
+
+
+@lru_cache(maxsize=1)
+def registry() -> Any:
+    """The one unit registry; quantities of two registries do not mix."""
+    return pint.UnitRegistry()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a quantity is called, the powers of its base units, and an example of how to write it."""
+
+    name: str
+    length: int = 0
+    time: int = 0
+    field: int = 0
+    capacity: int = 0
+    absolute: bool = False
+    volume: int = 0
+    example: str = ""
+    sign: str = "any"  # "any", "positive", "not negative"
+
+
+#: Everything a key may stand for. Powers are of length, time, field and capacity; ``volume`` adds one length per axis.
+DIMENSIONS: dict[str, _Kind] = {
+    "length": _Kind("a length", length=1, example="2 m"),
+    "width": _Kind("a length", length=1, example="2 m", sign="positive"),
+    "duration": _Kind("a duration", time=1, example="6 h", sign="positive"),
+    "delay": _Kind("a duration", time=1, example="6 h", sign="not negative"),
+    "field": _Kind("a value of the field", field=1, absolute=True),
+    "spread": _Kind("a spread (a difference) of the field", field=1, sign="positive"),
+    "diffusivity": _Kind("a diffusivity", length=2, time=-1, capacity=1, example="0.3 mm2/s", sign="positive"),
+    "velocity": _Kind("a velocity", length=1, time=-1, example="2 m/s"),
+    "reaction": _Kind("a rate", time=-1, example="0.1 1/d"),
+    "source": _Kind("a source", field=1, time=-1, capacity=1),
+    "flux": _Kind("a flux", field=1, length=1, time=-1, capacity=1),
+    "flux spread": _Kind("a spread of a flux", field=1, length=1, time=-1, capacity=1, sign="positive"),
+    "exchange": _Kind("an exchange coefficient", length=1, time=-1, capacity=1, example="2 mm/h", sign="not negative"),
+    "strength": _Kind("the strength of a source", field=1, time=-1, capacity=1, volume=1),
+    "strength spread": _Kind(
+        "a spread of the strength of a source", field=1, time=-1, capacity=1, volume=1, sign="positive"
+    ),
+    "source spread": _Kind("a spread of a source", field=1, time=-1, capacity=1, sign="positive"),
+    "factor": _Kind("a number"),
+    "positive factor": _Kind("a number", sign="positive"),
+}
+
+_KNOWN = {
+    "[length]": "a length",
+    "[time]": "a duration",
+    "[length] ** 2": "an area",
+    "[length] ** 3": "a volume",
+    "[length] / [time]": "a velocity",
+    "[length] ** 2 / [time]": "a diffusivity (length^2/time)",
+    "[length] ** 3 / [time]": "a discharge (volume/time)",
+    "1 / [time]": "a rate (1/time)",
+    "[temperature]": "a temperature",
+    "[temperature] / [time]": "a temperature per time",
+    "[temperature] / [length]": "a temperature gradient",
+    "[mass]": "a mass",
+    "[mass] / [length] ** 3": "a density or concentration",
+    "[mass] / [time] ** 3": "a heat flux (power/area)",
+    "[mass] / [length] / [time] ** 2": "a pressure",
+    "dimensionless": "a plain number",
+    "[current] * [time]": "a charge (degrees Celsius are written degC)",
+}
+
+
+def _parsed(text: str) -> Any:
+    """A unit as pint knows it; raises ValueRangeError with a sentence that starts with the unit."""
+    cleaned = text.strip().replace("μ", "µ")
+    if len(cleaned) > _LONGEST or not _UNIT.fullmatch(cleaned):
+        raise ValueRangeError(f"{text!r:.60} is not a unit; write it like 'm', 'degC', 'mm2/s' or '1/d'.")
+    spelled = _POWER.sub(r"**\1", cleaned.replace("^", "**"))
+    spelled = re.sub(r"(\*\*){2,}", "**", spelled)
+    if re.search(r"\*\*\s*\(|\*\*\s*-?\d*[.]|\d{3,}", spelled):
+        raise ValueRangeError(f"{text!r:.60} is not a unit; powers are whole numbers such as 'm2' or 's-1'.")
+    try:
+        return registry().parse_units(spelled)
+    except Exception as error:
+        # pint raises several unrelated types here; each means that the text names no unit.
+        raise ValueRangeError(f"{text!r:.60} is not a unit that is known ({error!s:.80}).") from error
+
+
+def _split(text: str) -> tuple[float, str]:
+    cleaned = text.strip()
+    found = _NUMBER.match(cleaned)
+    if not cleaned or len(cleaned) > _LONGEST or found is None:
+        raise ValueRangeError(f"{text!r:.60} is not a number with a unit; write it like '0.3 mm2/s'.")
+    rest = cleaned[found.end() :].strip()
+    return float(found.group()), "1" + rest if rest.startswith("/") else rest
+
+
+def _shown(unit: Any) -> str:
+    """A unit as it may be written in a file."""
+    text = f"{unit:~}".replace("Δ°C", "degC").replace("°C", "degC").replace("Δ°F", "degF").replace("°F", "degF")
+    return text.replace(" ** ", "").replace(" / ", "/").replace(" * ", " ")
+
+
+def _named(dimensionality: Any) -> str:
+    text = str(dimensionality)
+    return _KNOWN.get(text, f"of dimension {text}")
+
+
+class Units:
+    """The units of one problem, and conversion into them.
+
+    Parameters
+    ----------
+    length, time, field : str
+        Units in which the model is computed.
+    dimension : int
+        Axes of the domain.
+    capacity : number or str
+        What fluxes and sources are divided by (a storage coefficient, a heat capacity); 1 by default.
+
+    Examples
+    --------
+    >>> units = Units("m", "h", "degC", dimension=1)
+    >>> round(units.convert("0.5 mm2/s", "diffusivity"), 12)
+    0.0018
+    >>> round(units.convert("50 degF", "field"), 12), round(units.convert("1.8 degF", "spread"), 12)
+    (10.0, 1.0)
+    """
+
+    __slots__ = (
+        "_capacity_unit", "_delta", "_field", "_length", "_time", "capacity", "dimension", "field", "length", "time",
+    )  # fmt: skip
+
+    def __init__(
+        self, length: str = "m", time: str = "h", field: str = "", dimension: int = 1, capacity: Quantity = 1.0
+    ) -> None:
+        self.length, self.time, self.field, self.dimension = length, time, field, dimension
+        ureg = registry()
+        self._length, self._time, self._field = _parsed(length), _parsed(time), _parsed(field)
+        if str(self._length.dimensionality) != "[length]":
+            raise ValueRangeError(f"{length!r} is {_named(self._length.dimensionality)}, not a length such as 'm'.")
+        if str(self._time.dimensionality) != "[time]":
+            raise ValueRangeError(f"{time!r} is {_named(self._time.dimensionality)}, not a time such as 'h'.")
+        self._delta = (ureg.Quantity(1.0, self._field) - ureg.Quantity(0.0, self._field)).units
+        value, unit = _split(capacity) if isinstance(capacity, str) else (float(capacity), "")
+        if not (math.isfinite(value) and value > 0.0):
+            raise ValueRangeError(f"a capacity must be positive; got {capacity!r}.")
+        self._capacity_unit, self.capacity = _parsed(unit), value
+
+    def unit(self, kind: str) -> Any:
+        """The unit of the problem for a kind of quantity, before any division by the capacity."""
+        k = DIMENSIONS[kind]
+        if k.absolute:
+            return self._field
+        powers = (
+            (self._delta, k.field), (self._capacity_unit, k.capacity),
+            (self._length, k.length + k.volume * self.dimension), (self._time, k.time),
+        )  # fmt: skip
+        unit = registry().Unit("")
+        for base, power in powers:
+            if power and base != registry().Unit(""):
+                unit = unit * base**power
+        return unit
+
+    def example(self, kind: str) -> str:
+        """How such a quantity may be written."""
+        k = DIMENSIONS[kind]
+        if k.example and not (k.capacity and str(self._capacity_unit.dimensionality) != "dimensionless"):
+            return k.example
+        return f"1 {_shown(self.unit(kind))}".strip()
+
+    def convert(self, value: Quantity, kind: str) -> float:
+        """A quantity in the units of the problem; ValueRangeError says what is wrong with it."""
+        k = DIMENSIONS[kind]
+        if isinstance(value, str):
+            number, text = _split(value)
+            number = self._converted(value, number, _parsed(text) if text else None, kind)
+        else:
+            number = float(value)
+        if not math.isfinite(number):
+            raise ValueRangeError(f"{value!r} is not finite.")
+        if k.sign == "positive" and number <= 0.0:
+            raise ValueRangeError(f"{value!r} must be positive.")
+        if k.sign == "not negative" and number < 0.0:
+            raise ValueRangeError(f"{value!r} must not be negative.")
+        return number / self.capacity**k.capacity
+
+    def _converted(self, given: str, number: float, unit: Any, kind: str) -> float:
+        k, ureg, target = DIMENSIONS[kind], registry(), self.unit(kind)
+        if unit is None:
+            return number  # a text without a unit is a number
+        if k.capacity and unit.dimensionality != target.dimensionality:
+            # A capacity with a dimension leaves no doubt about what has been divided by it already.
+            divided = target / self._capacity_unit
+            if unit.dimensionality == divided.dimensionality:
+                return self.capacity * float(ureg.Quantity(number, unit).to(divided).magnitude)
+        if unit.dimensionality != target.dimensionality:
+            wanted = f"such as {self.example(kind)!r}, or a number in {_shown(target) or 'no unit'}"
+            if k.capacity and self.capacity != 1.0:
+                wanted += " (it is divided by physics.capacity)"
+            raise ValueRangeError(f"{given!r} is {_named(unit.dimensionality)}; {k.name} is wanted here, {wanted}.")
+        quantity = ureg.Quantity(number, unit)
+        if not k.absolute:
+            # The difference to zero on its own scale: 0.1 degC as a spread is 0.1 K.
+            quantity = quantity - ureg.Quantity(0.0, unit)
+        return float(quantity.to(target).magnitude)
+
+    def affine(self, unit: str) -> tuple[float, float]:
+        """(factor, shift) that take values of the field in ``unit`` to the field's own unit."""
+        ureg, given = registry(), _parsed(unit)
+        if given.dimensionality != self._field.dimensionality:
+            raise ValueRangeError(
+                f"{unit!r} is {_named(given.dimensionality)}, but the field is in {self.field or 'plain numbers'!r}."
+            )
+        if given == self._field:
+            return 1.0, 0.0
+        zero = float(ureg.Quantity(0.0, given).to(self._field).magnitude)
+        delta = ureg.Quantity(1.0, given) - ureg.Quantity(0.0, given)
+        # Rounding of an offset (273.15 - 273.15) is no shift.
+        return float(delta.to(self._delta).magnitude), zero if abs(zero) > 1e-12 else 0.0
+
+    def length_factor(self, unit: str) -> float:
+        """What lengths in ``unit`` are multiplied by."""
+        given = _parsed(unit)
+        if str(given.dimensionality) != "[length]":
+            raise ValueRangeError(f"{unit!r} is {_named(given.dimensionality)}, not a length such as 'km'.")
+        return float(registry().Quantity(1.0, given).to(self._length).magnitude)
+
+    def nanoseconds(self, unit: str) -> int:
+        """Nanoseconds in one ``unit`` of time."""
+        given = _parsed(unit)
+        if str(given.dimensionality) != "[time]":
+            raise ValueRangeError(f"{unit!r} is {_named(given.dimensionality)}, not a time such as 'h'.")
+        exact = float(registry().Quantity(1.0, given).to("ns").magnitude)
+        if not 1.0 <= exact <= 9e18:
+            raise ValueRangeError(f"{unit!r} is not between a nanosecond and 285 years.")
+        return round(exact)

@@ -1,0 +1,219 @@
+"""Problems people have, stated in a file: soil temperatures, a pumping test, a city. Needs the data (RFKALMAN_DATA)."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rfkalman.filters import kalman
+from rfkalman.problem import Problem
+
+DATA = os.environ.get("RFKALMAN_DATA")
+pytestmark = pytest.mark.skipif(DATA is None, reason="RFKALMAN_DATA is not set: real readings are not at hand")
+
+SOIL = """
+version = 1
+title = "Soil temperature, Manhattan KS"
+
+[domain]
+kind = "interval"
+lower = 0
+upper = "2 m"
+axes = ["depth"]
+parts = { surface = "x-", bottom = "x+" }
+
+[field]
+name = "soil temperature"
+unit = "degC"
+
+[physics]
+diffusion = "0.5 mm2/s"
+[physics.boundary.surface]
+unknown = { mean = "15 degC", std = "10 degC", change = "2.5 degC", per = "1 d" }
+[physics.boundary.bottom]
+unknown = { mean = "13 degC", std = "3 degC", change = "0.15 degC", per = "1 d" }
+
+[prior]
+mean = "15 degC"
+std = "6 degC"
+length = "0.5 m"
+
+[sensors]
+file = "sensors.csv"
+id = "sensor_id"
+coordinates = ["depth_m"]
+noise = "0.1 degC"
+
+[time]
+unit = "d"
+zone = "UTC"
+start = 2013-09-01
+
+[input]
+files = ["observations.csv"]
+value = "temperature_degC"
+range = ["-40 degC", "60 degC"]
+"""
+
+PUMPING = """
+version = 1
+title = "Pumping test B4, Lauswiesen"
+[domain]
+kind = "box"
+lower = [-350, -380]
+upper = [450, 420]
+[field]
+name = "drawdown"
+unit = "m"
+[physics]
+diffusion = "0.0220 m2/s"     # transmissivity and storativity as fitted to B1, B3 and B5 alone
+capacity = 0.0352
+process_noise = { change = "1 mm", per = "10 min", length = "30 m" }
+[[physics.sources]]
+name = "pump"
+sensor = "B4"
+strength = "6.25 L/s"
+[prior]
+mean = 0
+std = "1 mm"
+length = "100 m"
+[sensors]
+file = "sensors.csv"
+id = "sensor_id"
+coordinates = ["x_m", "y_m"]
+noise = "3 mm"
+offset = "5 mm"
+exclude = ["B4"]              # the pumped well itself shows well losses
+[time]
+unit = "s"
+[input]
+files = ["observations.csv"]
+where = { test = "B4" }
+time = "time_s"
+time_unit = "s"
+value = "drawdown_m"
+"""
+
+CITY = """
+version = 1
+title = "Berlin, July 2019"
+[domain]
+kind = "box"
+unit = "km"
+lower = [-60, -60]
+upper = [60, 60]
+[field]
+name = "air temperature"
+unit = "degC"
+[physics]
+diffusion = "10 km2/h"
+reaction = "0.05 1/h"
+source = 0.95
+source_field = { std = 1.2, memory = "8 h", length = "100 km", modes = 3 }
+process_noise = { change = "0.5 degC", per = "1 h", length = "40 km" }
+[prior]
+mean = "19 degC"
+std = "4 degC"
+length = "60 km"
+[sensors]
+file = "sensors.csv"
+id = "sensor_id"
+coordinates = ["x_km", "y_km"]
+noise = "0.5 degC"
+[time]
+unit = "h"
+zone = "Europe/Berlin"
+start = "2019-06-24"
+step = "1 h"
+[input]
+files = ["observations.csv"]
+value = "temperature_degC"
+"""
+
+
+def batches(setup, folder, column, start, end, where=None):
+    """Readings of a long table by timestamp, the obvious way."""
+    found = defaultdict(dict)
+    with (folder / "observations.csv").open() as stream:
+        for row in csv.DictReader(stream):
+            time = row[setup.input.time]
+            if row[column] and start <= time <= end and (where is None or row[where[0]] == where[1]):
+                found[time][row["sensor_id"]] = float(row[column])
+    return found
+
+
+def scored(setup, series, to_model, held, score_from):
+    """Errors and standardised errors of the held-out sensors, each predicted from the others up to that moment."""
+    model, sensors = setup.model, setup.sensors
+    belief, t, errors, scaled = model.initial, model.start, [], []
+    rows = [sensors.index(name) for name in held]
+    spread = np.hypot(sensors.noise_std[rows], sensors.offset_std[rows])
+    for stamp, values in series.items():
+        when = to_model(stamp)
+        if when > t:
+            belief, t = kalman.forecast(belief, model.step(t, when)), when
+        use = [i for i, name in enumerate(sensors.ids) if name in values and name not in held]
+        if use:
+            obs = model.observe(setup.functional(use), t, noise_std=sensors.noise_std[use])
+            belief = kalman.analyse(belief, obs, [values[sensors.ids[i]] for i in use])
+        if stamp >= score_from:
+            field, x = model.field(belief, t), sensors.coords[rows]
+            miss = field.mean(x) - np.array([values.get(name, np.nan) for name in held])
+            errors.append(miss)
+            scaled.append(miss / np.hypot(field.std(x), spread))
+    errors, scaled = np.array(errors), np.array(scaled)
+    good = np.isfinite(errors)
+    return np.sqrt(np.mean(np.square(errors[good]))), np.mean(np.abs(scaled[good]) < 1.645)
+
+
+def stated(text, name):
+    return Problem.from_text(text, folder=Path(DATA) / name)
+
+
+def test_soil_temperatures_between_unknown_boundaries_beat_interpolation():
+    """Two depths from three others, a year; the best interpolator of the data's own page reaches 0.38 over two.
+
+    Measured 0.295: what is asked is to stay below the heat equation between measured boundaries, 0.332.
+    """
+    setup = stated(SOIL, "uscrn_manhattan").build()
+    folder = Path(DATA) / "uscrn_manhattan"
+    series = batches(setup, folder, "temperature_degC", "2013-09-01", "2014-12-31")
+    days = {stamp: float(i) for i, stamp in enumerate(series)}
+    rmse, _ = scored(setup, series, days.get, ["T10cm", "T50cm"], "2014-01-01")
+    assert rmse < 0.332
+
+
+def test_a_pumping_test_is_predicted_at_a_hidden_well():
+    """Theis fits reach 8.5 mm over all sixteen folds; here B2 is hidden while B4 is pumped: 8.1 mm, 10 asked."""
+    setup = stated(PUMPING, "lauswiesen_pumping").build()
+    folder = Path(DATA) / "lauswiesen_pumping"
+    series = batches(setup, folder, "drawdown_m", "", "~", where=("test", "B4"))
+    rmse, _ = scored(setup, dict(list(series.items())[::4]), float, ["B2"], "")
+    assert rmse < 0.010
+
+
+def test_a_city_that_no_equation_governs_is_still_interpolated():
+    """Six stations from seventeen others, a week: 0.85 degC; linear interpolation reaches 1.31 over the month."""
+    setup = stated(CITY, "berlin_uco").build()
+    folder = Path(DATA) / "berlin_uco"
+    series = batches(setup, folder, "temperature_degC", "2019-06-24 00:00:00", "2019-07-07 23:00:00")
+    hours = {stamp: float(i) for i, stamp in enumerate(series)}
+    held = ["bamberger", "tiergarten", "jagen91", "marzahn", "potsdam", "lindenberg"]
+    rmse, _ = scored(setup, series, hours.get, held, "2019-07-01 00:00:00")
+    assert rmse < 1.31
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(SOIL, "uscrn_manhattan"), (PUMPING, "lauswiesen_pumping"), (CITY, "berlin_uco")]
+)
+def test_the_check_of_real_tables_adds_up(text, name):
+    problem = stated(text, name)
+    data = problem.check(True, batches=20).data
+    total = data.unknown_sensor + data.outside + data.missing + data.out_of_range + data.before_start
+    assert data.readings == total + data.duplicate + data.usable
+    assert data.usable > 2000 and not data.rejected
