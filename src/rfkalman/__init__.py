@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from ._checks import missing_extra
 from .assimilator import Assimilator
 from .blocks import LatentSource, SensorOffset, SourceField
 from .coefficients import inclusion, layers, modulated, profile
@@ -111,9 +110,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Needs the extra `app`, so it is loaded when asked for and is not part of a star import.
     if name == "Problem":
-        try:
-            from .problem import Problem
-        except ImportError as error:
-            raise missing_extra(error.name or "pydantic", "app", "rfkalman.Problem") from error
+        from .problem import Problem
+
         return Problem
     raise AttributeError(f"module 'rfkalman' has no attribute {name!r}")

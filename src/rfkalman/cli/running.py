@@ -34,6 +34,9 @@ from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["run", "summary", "watch", "write_outputs"]
 
+#: How far beyond its arrival a live reading may claim to be: a sensor whose clock is years ahead must not make all
+#: others late.
+_AHEAD_NS = 86_400_000_000_000
 _UNTIL = "Stop after this time: a date as in the problem file, or a number in its unit."
 _REBUILD = "Analyse the stored readings anew where this machine's arithmetic differs."
 
@@ -84,8 +87,8 @@ def watch(
     until_ns = None if until is None else moment(stated, setup, until, "--until")
     folder = place_of(setup, out)
     folder.mkdir(parents=True, exist_ok=True)
-    runner = Runner.open(folder / STORE, setup, until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
-                         progress=_live(setup, as_json))  # fmt: skip
+    runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=_AHEAD_NS, rebuild=rebuild,
+                         facts={"command": command_line()}, progress=_live(setup, as_json))  # fmt: skip
     with runner, contextlib.suppress(KeyboardInterrupt):
         try:
             if source == "-":

@@ -52,7 +52,7 @@ def certify_problem(
     notes: list[tuple[str, str]] = []
     if model.blocks:
         names = ", ".join(block.name for block in model.blocks)
-        notes.append(("unknowns", f"{names}: the theorem knows no unknowns; the field is certified as if they were known"))
+        notes.append(("unknowns", f"{names}: the theorem has none; the field is certified as if they were known"))
     if model.generator.noise_root is not None and not model.blocks:
         notes.append(("process noise", "the theorem's field has none; it was left out"))
     if setup.clock.step_ns is None:

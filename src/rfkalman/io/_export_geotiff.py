@@ -1,0 +1,163 @@
+"""Maps as GeoTIFF: one file per time, a band per quantity, the place on Earth in GeoKeys."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from .._checks import FloatArray, missing_extra
+from ..errors import ValueRangeError
+from ._export_cf import duration, udunits, version
+from ._export_files import explained
+from ._export_plan import Maps, iso
+
+__all__ = ["as_epsg", "band_names", "georeference", "tiff_targets", "write_tiff"]
+
+#: Files of one export.
+MAX_FILES = 10_000
+_METRES = {"mm": 0.001, "cm": 0.01, "dm": 0.1, "m": 1.0, "dam": 10.0, "hm": 100.0, "km": 1000.0} | {
+    f"{prefix}{name}{s}": factor
+    for prefix, factor in (("milli", 0.001), ("centi", 0.01), ("", 1.0), ("kilo", 1000.0))
+    for name in ("meter", "metre")
+    for s in ("", "s")
+}
+_DEGREES = {"deg", "degree", "degrees", "degree_east", "degrees_east", "°"}
+#: Codes that everybody uses for coordinates in degrees; with metres they are a slip.
+_GEOGRAPHIC = {4230, 4258, 4267, 4269, 4283, 4326, 4490, 4612, 4617, 4674, 4979, 6318, 6668, 7844}
+
+# TIFF tags and GeoKeys, by the names of the GeoTIFF standard.
+_PIXEL_SCALE, _TIEPOINT, _GEO_KEYS = 33550, 33922, 34735
+_GDAL_METADATA, _GDAL_NODATA = 42112, 42113
+_MODEL_TYPE, _RASTER_TYPE, _GEOGRAPHIC_TYPE, _ANGULAR_UNITS = 1024, 1025, 2048, 2054
+_PROJECTED_TYPE, _LINEAR_UNITS = 3072, 3076
+_PROJECTED, _GEOGRAPHIC_MODEL, _PIXEL_IS_AREA, _METRE, _DEGREE = 1, 2, 1, 9001, 9102
+
+
+def as_epsg(crs: Any) -> int:
+    """An EPSG code from a number or a text such as ``"EPSG:25833"``."""
+    found = re.fullmatch(r"(?:EPSG:)?(\d+)", str(crs).strip(), re.IGNORECASE)
+    if found is None or isinstance(crs, bool):
+        raise ValueRangeError(f"crs must be an EPSG code such as 25833 or 'EPSG:25833'; got {crs!r:.60}.")
+    code = int(found.group(1))
+    # The GeoTIFF standard reserves 1024 to 32766 of its 16 bits for EPSG codes.
+    if not 1024 <= code <= 32766:
+        raise ValueRangeError(f"crs = {code} is no EPSG code that a GeoTIFF can hold (1024 to 32766).")
+    return code
+
+
+def georeference(maps: Maps, crs: Any) -> tuple[float, tuple[int, ...]]:
+    """Factor from the unit of length to the unit of the CRS, and the GeoKeys; refuses what cannot be placed."""
+    labels, d = maps.setup.labels, len(maps.grid.lines)
+    if d != 2:
+        raise ValueRangeError(f"a GeoTIFF holds maps of two axes; this domain has {d}. Write NetCDF, Zarr or CSV.")
+    if crs is None:
+        raise ValueRangeError(
+            "a GeoTIFF needs crs, the EPSG code of the coordinates of the problem (for instance 25833 for ETRS89 / UTM "
+            "33N); for local coordinates write NetCDF, Zarr or CSV."
+        )
+    code, unit = as_epsg(crs), labels.length_unit.strip()
+    if unit in _DEGREES:
+        factor, model, unit_key = 1.0, (_GEOGRAPHIC_MODEL, _GEOGRAPHIC_TYPE), (_ANGULAR_UNITS, _DEGREE)
+    elif unit in _METRES:
+        if code in _GEOGRAPHIC:
+            raise ValueRangeError(
+                f"crs = EPSG:{code} is in degrees, but the coordinates of the problem are in {unit}; give the code of "
+                "the projection they are in."
+            )
+        factor, model, unit_key = _METRES[unit], (_PROJECTED, _PROJECTED_TYPE), (_LINEAR_UNITS, _METRE)
+    else:
+        raise ValueRangeError(
+            f"a GeoTIFF is placed in metres (or degrees), and lengths of this problem are in {unit!r}; set domain.unit "
+            "to 'm' or 'km'."
+        )
+    keys = [(_MODEL_TYPE, model[0]), (_RASTER_TYPE, _PIXEL_IS_AREA), (model[1], code), unit_key]
+    directory = [1, 1, 0, len(keys)]
+    for key, value in sorted(keys):
+        directory += [key, 0, 1, value]
+    return factor, tuple(directory)
+
+
+def band_names(maps: Maps) -> list[str]:
+    """mean, std, lower, upper, exceedance_25, ...: what the bands of a file are, as far as asked for."""
+    ends = [] if maps.level is None else ["lower", "upper"]
+    shown = [f"{value:g}" for value in maps.thresholds]
+    if len(set(shown)) < len(shown):
+        shown = [repr(float(value)) for value in maps.thresholds]
+    return ["mean", "std", *ends, *(f"exceedance_{text}" for text in shown)]
+
+
+def tiff_targets(maps: Maps, target: Path) -> list[Path]:
+    """Where the files go: the place itself for one time, else with the time in the name."""
+    if maps.times_ns.size == 1:
+        return [target]
+    if maps.times_ns.size > MAX_FILES:
+        raise ValueRangeError(f"{maps.times_ns.size} times make as many files; at most {MAX_FILES}. Give fewer times.")
+    return [target.with_name(f"{target.stem}_{_stamp(maps, int(t))}{target.suffix}") for t in maps.times_ns]
+
+
+def _stamp(maps: Maps, t_ns: int) -> str:
+    clock = maps.setup.clock
+    if clock.relative:
+        unit, unit_ns = duration(clock)
+        return f"{(t_ns - clock.origin_ns) / unit_ns:.12g}{unit}"
+    return iso(t_ns, None).replace("-", "").replace(":", "")
+
+
+def write_tiff(
+    maps: Maps, t_ns: int, grids: dict[str, FloatArray], factor: float, keys: tuple[int, ...], target: Path, part: Path
+) -> None:
+    """Fill ``part`` with the bands of one time, north up, float32, NaN where there is no data."""
+    try:
+        import tifffile
+    except ImportError as error:
+        raise missing_extra("tifffile", "export", "Writing GeoTIFF") from error
+    names = band_names(maps)
+    bands = [grids[name] for name in ("mean", "std", "lower", "upper") if name in grids]
+    bands += list(grids.get("exceedance", ()))
+    data = np.stack(bands)[:, ::-1, :].astype(np.float32)
+    x, y = (factor * line for line in maps.grid.lines)
+    dx, dy = (float((line[-1] - line[0]) / (line.size - 1)) for line in (x, y))
+    # Values are those at points; a pixel is the cell around its point, so the corner lies half a cell outside.
+    corner = (0.0, 0.0, 0.0, float(x[0]) - 0.5 * dx, float(y[-1]) + 0.5 * dy, 0.0)
+    extra = [
+        (_PIXEL_SCALE, "d", 3, (dx, dy, 0.0), True),
+        (_TIEPOINT, "d", 6, corner, True),
+        (_GEO_KEYS, "H", len(keys), keys, True),
+        (_GDAL_METADATA, "s", 0, _metadata(maps, t_ns, names), True),
+        (_GDAL_NODATA, "s", 0, "nan", True),
+    ]
+    with explained(target), open(part, "wb") as stream:
+        tifffile.imwrite(
+            stream, data, planarconfig="separate", photometric="minisblack", compression="zlib", metadata=None,
+            extrasamples=["unspecified"] * (len(bands) - 1), extratags=extra, software=f"rfkalman {version()}",
+        )  # fmt: skip
+
+
+def _metadata(maps: Maps, t_ns: int, names: list[str]) -> str:
+    """What GDAL shows: names and units of the bands, the time, the configuration."""
+    labels, clock = maps.setup.labels, maps.setup.clock
+    unit = udunits(labels.unit)[0]
+    if clock.relative:
+        symbol, unit_ns = duration(clock)
+        when = f"{(t_ns - clock.origin_ns) / unit_ns:.12g} {symbol}"
+    else:
+        when = iso(t_ns, None)
+    items = [
+        ("TITLE", labels.title), ("FIELD", labels.field), ("TIME", when),
+        ("CONFIGURATION_SHA256", maps.setup.hash),
+    ]  # fmt: skip
+    lines = [f'<Item name="{name}">{_ascii(value)}</Item>' for name, value in items]
+    for i, name in enumerate(names):
+        of = "1" if name.startswith("exceedance") else unit
+        lines.append(f'<Item name="DESCRIPTION" sample="{i}" role="description">{_ascii(name)}</Item>')
+        lines.append(f'<Item name="UNITTYPE" sample="{i}" role="unittype">{_ascii(of)}</Item>')
+    return "<GDALMetadata>\n" + "\n".join(lines) + "\n</GDALMetadata>"
+
+
+def _ascii(text: str) -> str:
+    """TIFF holds ASCII; other characters as XML writes them."""
+    return escape(text).encode("ascii", "xmlcharrefreplace").decode("ascii")

@@ -1,0 +1,323 @@
+"""What a table of readings is: its format, the chunks it comes in, and what its cells mean."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import FloatArray
+from ..errors import RFKalmanError
+from ._reasons import Reason
+from .timestamps import IntArray, TimeRule, Zone
+
+__all__ = [
+    "REASONS", "Cells", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "Rows", "TableFormat",
+    "as_part", "find_column", "make_chunk", "show", "wide_columns",
+]  # fmt: skip
+
+#: Why a line, or a cell of a wide line, is not a reading: all there is.
+REASONS = tuple(str(reason) for reason in Reason)
+#: Bytes of a rejected line that are kept.
+EXCERPT = 120
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None")
+
+
+class ReadingsError(RFKalmanError, ValueError):
+    """A table whose header does not say what the format needs."""
+
+
+class Position(NamedTuple):
+    """How far a source has been read: bytes (rows of a frame) and lines."""
+
+    offset: int = 0
+    lines: int = 0
+
+
+class Rejected(NamedTuple):
+    """A line, or a cell of a wide line, that is no reading."""
+
+    line: int
+    reason: str
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds memory and belief: line, columns, name and JSON depth at most; times from and to."""
+
+    line_bytes: int = 1 << 20
+    fields: int = 20_000
+    name_chars: int = 200
+    json_depth: int = 8
+    earliest_ns: int = TimeRule().earliest_ns
+    latest_ns: int = TimeRule().latest_ns
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """How a table is laid out.
+
+    Parameters
+    ----------
+    time : str
+        Column (or JSON key) of the time.
+    sensor : str or None
+        Column of the sensor's name; None for a wide table, one column per sensor.
+    value : str
+        Column of the value, in a long table.
+    columns : mapping of str to str
+        For a wide table: column to sensor name. Empty: every column but the time, restricted to ``known`` if given.
+    known : tuple of str, optional
+    where : mapping of str to str
+        Only lines with these texts in these columns are read; the others are counted as skipped.
+    missing : tuple of str
+        Texts that say that there is no value. One that is a number (``"-9999"``) also matches in other spellings.
+    zone : str, optional
+        IANA name of the zone of times that state none; None refuses them.
+    ambiguous : str
+        ``"first"``, ``"second"`` or ``"reject"``: local times that come twice in autumn.
+    number_ns, origin_ns : int
+        For times that are plain numbers: nanoseconds in one, counted from where.
+    delimiter, decimal : str
+        One character each.
+    factor, shift : float
+        Value handed on = factor * value in the table + shift.
+    limits : Limits
+    """
+
+    time: str = "time"
+    sensor: str | None = "sensor_id"
+    value: str = "value"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    known: tuple[str, ...] | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = _MISSING
+    zone: str | None = None
+    ambiguous: str = "first"
+    number_ns: int | None = None
+    origin_ns: int = 0
+    delimiter: str = ","
+    decimal: str = "."
+    factor: float = 1.0
+    shift: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for name, text in (("delimiter", self.delimiter), ("decimal", self.decimal)):
+            if len(text) != 1 or (not " " <= text <= "~" and text != "\t") or text.isalnum() or text in "\"'+-":
+                raise ReadingsError(f"{name} must be one plain character such as ',' or ';'; got {text!r}.")
+        if self.delimiter == self.decimal:
+            raise ReadingsError(f"delimiter and decimal are both {self.decimal!r}; a table needs two different ones.")
+        if not isinstance(self.missing, tuple):
+            raise ReadingsError(f"missing must be a tuple of texts such as ('', 'NA'); got {self.missing!r:.60}.")
+
+    def time_rule(self) -> TimeRule:
+        """How its times are read."""
+        zone = None if self.zone is None else Zone(self.zone, self.ambiguous)
+        return TimeRule(zone, self.number_ns, self.origin_ns, self.limits.earliest_ns, self.limits.latest_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Some readings, in the order of their lines, and what else the lines held.
+
+    Attributes
+    ----------
+    time_ns : (n,) int64 array
+        UTC, nanoseconds since 1970.
+    names, code : tuple of str, (n,) int32 array
+        Sensor i of the chunk is ``names[code[i]]``.
+    value : (n,) float64 array
+        NaN: there is no value.
+    line : (n,) int64 array
+        Counted from 1, the header included.
+    rejected : tuple of Rejected
+    skipped : int
+        Lines that ``where`` did not choose.
+    start, end : Position
+        What the chunk covers of its source.
+    """
+
+    time_ns: IntArray
+    names: tuple[str, ...]
+    code: NDArray[np.int32]
+    value: FloatArray
+    line: IntArray
+    rejected: tuple[Rejected, ...]
+    skipped: int
+    start: Position
+    end: Position
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @property
+    def sensor(self) -> NDArray[np.object_]:
+        """Name of the sensor of each reading, (n,)."""
+        return np.array(self.names, dtype=object)[self.code] if len(self) else np.empty(0, dtype=object)
+
+    @property
+    def offset_after(self) -> int:
+        """Bytes of the source up to and including this chunk."""
+        return self.end.offset
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many lines or cells were rejected for what."""
+        return dict(Counter(item.reason for item in self.rejected))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Cells:
+    """Texts of one format -> values and names; shared by all carriers."""
+
+    def __init__(self, layout: TableFormat) -> None:
+        self.layout = layout
+        self.time = layout.time_rule()
+        self._last: tuple[str, int | str] = ("", Reason.NOT_A_TIME)
+        self.missing = frozenset(text.strip() for text in layout.missing)
+        self.sentinels = frozenset(
+            number for number in map(self._float, self.missing) if number is not None and math.isfinite(number)
+        )
+
+    def _float(self, text: str) -> float | None:
+        if self.layout.decimal != ".":
+            if "." in text:
+                return None
+            text = text.replace(self.layout.decimal, ".")
+        # float() also reads "1_000" and digits of other scripts, which no instrument writes.
+        if "_" in text or not text.isascii():
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            return None
+
+    def instant(self, text: str) -> int | str:
+        """UTC nanoseconds of a time, or the reason why not; sensors that report together repeat it line after line."""
+        text = text.strip()
+        if text != self._last[0]:
+            self._last = (text, self.time.parse(text))
+        return self._last[1]
+
+    def value(self, text: str) -> float | None:
+        """The number, NaN for a missing one, None for no number."""
+        text = text.strip()
+        if text in self.missing:
+            return math.nan
+        number = self._float(text)
+        return math.nan if number in self.sentinels else number
+
+    def name(self, text: str) -> tuple[str, str]:
+        """The sensor's name, and the reason why it cannot be one (empty: it can)."""
+        name = text.strip()
+        if not name:
+            return "", Reason.NO_NAME
+        if len(name) > self.layout.limits.name_chars or not name.isprintable():
+            return "", Reason.BAD_NAME
+        return name, ""
+
+    def scaled(self, value: FloatArray) -> FloatArray:
+        """In the unit of the field."""
+        factor, shift = self.layout.factor, self.layout.shift
+        if factor == 1.0 and shift == 0.0:
+            return value
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(factor * value + shift)
+
+    def without_sentinels(self, value: FloatArray) -> FloatArray:
+        for sentinel in self.sentinels:
+            value[value == sentinel] = np.nan
+        return value
+
+
+class Rows:
+    """Readings found line by line."""
+
+    def __init__(self) -> None:
+        self.line: list[int] = []
+        self.time: list[int] = []
+        self.name: list[str] = []
+        self.value: list[float] = []
+        self.rejected: list[Rejected] = []
+        self.skipped = 0
+
+    def add(self, line: int, time: int, name: str, value: float) -> None:
+        self.line.append(line)
+        self.time.append(time)
+        self.name.append(name)
+        self.value.append(value)
+
+    def reject(self, line: int, reason: str, raw: bytes) -> None:
+        self.rejected.append(Rejected(line, str(reason), show(raw)))
+
+
+def make_chunk(
+    parts: Sequence[tuple[IntArray, Sequence[str], NDArray[Any], FloatArray, IntArray]],
+    rejected: list[Rejected], skipped: int, start: Position, end: Position, cells: Cells,
+) -> Chunk:  # fmt: skip
+    """One chunk of several sets of readings, put into the order of their lines."""
+    names: dict[str, int] = {}
+    codes = []
+    for _, local, code, _, _ in parts:
+        table = np.array([names.setdefault(name, len(names)) for name in local], dtype=np.int32)
+        codes.append(table[code] if len(code) else np.zeros(0, dtype=np.int32))
+    time, value, line = (
+        np.concatenate([part[i] for part in parts]) if parts else np.zeros(0) for i in (0, 3, 4)
+    )
+    code = np.concatenate(codes) if codes else np.zeros(0, dtype=np.int32)
+    if len(parts) > 1:
+        order = np.argsort(line, kind="stable")
+        time, value, line, code = time[order], value[order], line[order], code[order]
+    arrays = (
+        np.asarray(time, dtype=np.int64), np.asarray(code, dtype=np.int32), cells.scaled(np.asarray(value, np.float64)),
+        np.asarray(line, dtype=np.int64),
+    )  # fmt: skip
+    for array in arrays:
+        array.flags.writeable = False
+    rejected.sort(key=lambda item: item.line)
+    return Chunk(arrays[0], tuple(names), arrays[1], arrays[2], arrays[3], tuple(rejected), skipped, start, end)
+
+
+def as_part(rows: Rows) -> tuple[IntArray, list[str], NDArray[np.int64], FloatArray, IntArray]:
+    names = {name: i for i, name in enumerate(dict.fromkeys(rows.name))}
+    return (
+        np.array(rows.time, dtype=np.int64), list(names), np.array([names[n] for n in rows.name], dtype=np.int64),
+        np.array(rows.value, dtype=np.float64), np.array(rows.line, dtype=np.int64),
+    )  # fmt: skip
+
+
+def find_column(header: list[str], name: str, role: str) -> int:
+    found = [i for i, column in enumerate(header) if column == name]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
+    problem = "names it more than once" if found else "does not have it"
+    raise ReadingsError(f"the {role} column is to be {name!r} but the header {problem}; it has: {shown[:400]}.")
+
+
+def wide_columns(header: list[str], layout: TableFormat, other: set[int]) -> list[tuple[int, str]]:
+    if layout.columns:
+        return [(find_column(header, column, "sensor"), name) for column, name in layout.columns.items()]
+    known = None if layout.known is None else set(layout.known)
+    found = [(i, name) for i, name in enumerate(header) if i not in other and (known is None or name in known)]
+    repeated = [name for name, count in Counter(name for _, name in found).items() if count > 1]
+    if repeated:
+        raise ReadingsError(f"two columns are called {repeated[0][:60]!r}; a sensor has one column in a wide table.")
+    if not found:
+        shown = ", ".join(header[:12])[:400]
+        raise ReadingsError(f"no column is named after a sensor; the header has: {shown}.")
+    return found
+
+
+def show(raw: bytes) -> str:
+    """The beginning of a line as printable text."""
+    return raw[:EXCERPT].decode("utf-8", "backslashreplace").encode("unicode_escape").decode("ascii")[:EXCERPT]

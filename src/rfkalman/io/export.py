@@ -1,0 +1,178 @@
+"""What a run has found, for other programs: NetCDF (CF), Zarr, CSV, GeoTIFF, and xarray and pandas in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ..errors import ValueRangeError
+from ._export_arrays import dataset, write_netcdf, write_zarr
+from ._export_files import Scratch, explained
+from ._export_geotiff import as_epsg, georeference, tiff_targets, write_tiff
+from ._export_plan import ExportError, Maps, RecordLike, SetupLike, Slabs
+from ._export_tables import description, frame, write_maps, write_strips, write_unknowns
+
+__all__ = ["FORMATS", "ExportError", "RecordLike", "SetupLike", "export", "readings_to_frame", "to_xarray"]
+
+#: Suffix of a path -> format.
+FORMATS = {
+    ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf", ".zarr": "zarr", ".csv": "csv", ".tif": "geotiff",
+    ".tiff": "geotiff",
+}  # fmt: skip
+
+#: Lines of a table of maps; more are better held by NetCDF or Zarr.
+MAX_ROWS = 1 << 26
+
+Times = Sequence[Any] | ArrayLike
+Progress = Callable[[float], object]
+
+
+def export(
+    record: RecordLike,
+    setup: SetupLike,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    times: Times | None = None,
+    resolution: int | None = None,
+    thresholds: ArrayLike | None = None,
+    crs: int | str | None = None,
+    level: float | None = None,
+    progress: Progress | None = None,
+    overwrite: bool = False,
+) -> list[Path]:
+    """Write mean, standard deviation and exceedance of the field on a regular grid, time by time.
+
+    Parameters
+    ----------
+    record : RunRecord
+    setup : Setup
+        The one the run was made with.
+    path : path
+        ``.nc`` (NetCDF-4, CF-1.10), ``.zarr`` (a folder), ``.csv`` (maps, and beside them ``_sensors.csv`` and
+        ``_unknowns.csv``) or ``.tif`` (GeoTIFF; several times become several files with the time in their names).
+    format : str, optional
+        ``"netcdf"``, ``"zarr"``, ``"csv"`` or ``"geotiff"``, where the suffix does not say it.
+    times : sequence, optional
+        UTC nanoseconds, numpy datetimes, aware datetimes or ISO texts; durations for relative clocks. By default
+        those of the output plan, else the analyses, thinned to at most 100. Beyond the last analysis: a forecast.
+    resolution : int, optional
+        Points along the longest side of the domain; by default that of the output plan.
+    thresholds : array_like, optional
+        Values whose exceedance is wanted, in the unit of the field; by default those of the output plan.
+    crs : int or str, optional
+        EPSG code of the coordinates of the problem; needed by GeoTIFF, whose first axis runs east, the second north.
+    level : float, optional
+        Also write the ends of the central interval of this probability; CSV has them always.
+    progress : callable, optional
+        Called with the part that is done, between 0 and 1.
+    overwrite : bool
+        Replace what is there; otherwise that is an error.
+
+    Returns
+    -------
+    list of Path
+        Everything that was written. Files appear whole or not at all.
+    """
+    target = Path(path)
+    kind = _format(target, format)
+    told: Progress = (lambda done: None) if progress is None else progress
+    epsg = None if crs is None else as_epsg(crs)
+    if kind == "csv" and level is None:
+        level = setup.output.level
+    maps = Maps.plan(record, setup, times, resolution, thresholds, level)
+    with Scratch(overwrite=overwrite) as scratch:
+        if kind == "netcdf":
+            write_netcdf(maps, target, scratch.file(target), epsg, told)
+        elif kind == "zarr":
+            write_zarr(maps, target, scratch.folder(target), epsg, told)
+        elif kind == "csv":
+            _write_tables(maps, target, scratch, told)
+        else:
+            _write_tiffs(maps, target, epsg, scratch, told)
+        return scratch.commit()
+
+
+def to_xarray(
+    record: RecordLike,
+    setup: SetupLike,
+    *,
+    times: Times | None = None,
+    resolution: int | None = None,
+    thresholds: ArrayLike | None = None,
+    level: float | None = None,
+) -> Any:
+    """The same maps as an ``xarray.Dataset`` (extra ``export``), each computed when it is looked at.
+
+    Nothing is evaluated before values are asked for, and then only the times asked
+    for; the record must stay open until then (``ds.load()`` computes everything).
+    Arguments are those of :func:`export`. ``time`` is in UTC; for relative clocks
+    it is a number in the unit of the problem.
+    """
+    return dataset(Maps.plan(record, setup, times, resolution, thresholds, level))
+
+
+def readings_to_frame(record: RecordLike) -> Any:
+    """All readings of known sensors as a ``pandas.DataFrame`` in the order of time.
+
+    Returns
+    -------
+    DataFrame
+        ``time`` (in the zone of the problem, else UTC; a timedelta for relative clocks), ``sensor``, ``measured``,
+        ``predicted`` and ``predicted_std`` of the reading given everything before it, ``status``.
+    """
+    return frame(record)
+
+
+def _format(target: Path, given: str | None) -> str:
+    known = sorted(set(FORMATS.values()))
+    if given is not None:
+        if given not in known:
+            raise ValueRangeError(f"format must be one of {', '.join(known)}; got {given!r:.40}.")
+        return given
+    found = FORMATS.get(target.suffix.lower())
+    if found is None:
+        raise ValueRangeError(
+            f"{target.name!r} does not say in which format to write; end it with {', '.join(FORMATS)}, or give format "
+            f"({', '.join(known)})."
+        )
+    return found
+
+
+def _write_tables(maps: Maps, target: Path, scratch: Scratch, progress: Progress) -> None:
+    rows = maps.times_ns.size * int(maps.grid.inside.sum())
+    if rows > MAX_ROWS:
+        raise ValueRangeError(
+            f"{maps.times_ns.size} times make a table of {rows} lines; at most {MAX_ROWS} are written. Give fewer "
+            "times or a smaller resolution, or write NetCDF or Zarr."
+        )
+    record, setup = maps.record, maps.setup
+    names = {kind: target.with_name(f"{target.stem}_{kind}{target.suffix}") for kind in ("sensors", "unknowns")}
+    tables = [(target, "maps"), (names["sensors"], "sensors")]
+    if setup.model.blocks:
+        tables.append((names["unknowns"], "unknowns"))
+    about = target.with_name(f"{target.name}-metadata.json")
+    parts = {kind: scratch.file(place) for place, kind in tables}
+    beside = scratch.file(about)
+    write_maps(maps, target, parts["maps"], lambda done: progress(0.9 * done))
+    write_strips(record, setup, names["sensors"], parts["sensors"])
+    if "unknowns" in parts:
+        write_unknowns(record, setup, names["unknowns"], parts["unknowns"])
+    with explained(about):
+        beside.write_text(description(maps, [(place.name, kind) for place, kind in tables]) + "\n", encoding="utf-8")
+    progress(1.0)
+
+
+def _write_tiffs(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
+    factor, keys = georeference(maps, crs)
+    targets = tiff_targets(maps, target)
+    slabs = Slabs(maps)
+    # All names first: a file in the way shows before anything was computed.
+    parts = [scratch.file(place) for place in targets]
+    for i, (t, place, part) in enumerate(zip(maps.times_ns, targets, parts, strict=True)):
+        write_tiff(maps, int(t), slabs.grids(int(t)), factor, keys, place, part)
+        progress((i + 1) / maps.times_ns.size)

@@ -1,0 +1,248 @@
+"""The read side of a run: fields at any time, sensor strips, unknowns, accounting; while it runs or long after."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import FloatArray
+from ..errors import TimeError, ValueRangeError
+from ..field import Field
+from ..io.store import STATUSES, Source, Store
+from ..io.timestamps import IntArray
+from ..statespace import Gaussian
+from .replay import Filter, ResumeError, SetupLike, require_same
+
+__all__ = ["RunRecord", "Strip", "UnknownSeries"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strip:
+    """All readings of one sensor in the order of time, with what was predicted before each was read.
+
+    Attributes
+    ----------
+    sensor : str
+    time_ns : (n,) int64 array
+    measured : (n,) array
+        NaN where there was no value.
+    predicted, predicted_std : (n,) array
+        Of the reading, noise included, given everything before its batch; NaN where it was in no analysis.
+    status : (n,) object array
+        Names of :data:`rfkalman.io.store.STATUSES`.
+    """
+
+    sensor: str
+    time_ns: IntArray
+    measured: FloatArray
+    predicted: FloatArray
+    predicted_std: FloatArray
+    status: NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnknownSeries:
+    """The values of one unknown after every analysis: times (n,), mean and std (n, k)."""
+
+    name: str
+    time_ns: IntArray
+    mean: FloatArray
+    std: FloatArray
+
+
+class RunRecord:
+    """What a run has found; made by :meth:`open`. Nothing here changes the store."""
+
+    def __init__(self, store: Store, setup: SetupLike) -> None:
+        self.setup = setup
+        self.store = store
+        self._filter = Filter(setup)
+        self._reached: tuple[int | None, Gaussian] = (None, self._filter.initial)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], setup: SetupLike) -> RunRecord:
+        """Open the store of a run to read; the setup must be the one it was made with."""
+        store = Store.reader(path)
+        try:
+            meta = store.meta()
+            require_same(meta, setup, str(path))
+            record = cls(store, setup)
+            if meta.get("fingerprint") != record._filter.fingerprint:
+                raise ResumeError(
+                    f"{path} was written in other coordinates than this machine computes (another linear-algebra "
+                    "library, thread count or version); read it where it was written, or rebuild the run here."
+                )
+        except BaseException:
+            store.close()
+            raise
+        return record
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- accounting ---------------------------------------------------------------------------------------------------
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """Everything that is said about the run: configuration, hash, versions, created_ns, facts of the caller."""
+        return self.store.meta()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of everything the bits may depend on, as of the start of the run."""
+        return dict(json.loads(self.meta.get("versions", "{}")))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Readings by status, and malformed lines; their sum is :attr:`arrived`."""
+        return self.store.counts()
+
+    @property
+    def arrived(self) -> int:
+        """Readings and malformed lines that came in, counted when they came."""
+        return self.store.arrived()
+
+    @property
+    def reasons(self) -> dict[str, dict[str, int]]:
+        """Status -> reason -> how many."""
+        return self.store.reasons()
+
+    @property
+    def sources(self) -> list[Source]:
+        """Where readings came from, and how far each source has been read."""
+        return self.store.sources()
+
+    @property
+    def events(self) -> list[tuple[int, str, str]]:
+        """What happened to the run itself: (when in nanoseconds, kind, text)."""
+        return self.store.events()
+
+    def rejected(self, limit: int = 100) -> list[tuple[str, int, str, str]]:
+        """(source, line, reason, excerpt) of the first malformed lines."""
+        return self.store.rejected(limit)
+
+    # -- beliefs ------------------------------------------------------------------------------------------------------
+
+    @property
+    def analysis_times(self) -> IntArray:
+        """Times of all analyses, UTC nanoseconds, in order, (n,)."""
+        return self.store.analysis_times()
+
+    @property
+    def log_evidence(self) -> float:
+        """Log density of all readings that were used."""
+        return float(sum(row.log_evidence for row in self.store.analyses()))
+
+    def means(self, start_ns: int | None = None, stop_ns: int | None = None) -> FloatArray:
+        """State means after the analyses from one time to another, both included, (n, r)."""
+        rows = [row.mean for row in self.store.analyses(start_ns, stop_ns)]
+        return np.array(rows) if rows else np.zeros((0, self.setup.model.dim))
+
+    def belief_at(self, t_ns: int) -> Gaussian:
+        """Law of the state at any time from the start on, given the readings up to then.
+
+        Replays from the nearest checkpoint (or from the last call, if that is nearer)
+        and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
+        """
+        start = self.setup.clock.from_model(self.setup.model.start)
+        if t_ns < start:
+            raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
+        with self.store.snapshot():
+            at, belief = self._belief_after(t_ns)
+        return self._filter.forecast(belief, at, t_ns)
+
+    def field_at(self, t_ns: int) -> Field:
+        """The field at any time from the start on; beyond the last analysis, its forecast."""
+        return self.setup.model.field(self.belief_at(t_ns), self.setup.clock.to_model(t_ns))
+
+    def _belief_after(self, t_ns: int) -> tuple[int | None, Gaussian]:
+        last = self.store.last_analysis(t_ns)
+        if last is None:
+            return None, self._filter.initial
+        base: tuple[int | None, Gaussian] = self.store.checkpoint(last) or (None, self._filter.initial)
+        at = self._reached[0]
+        # A running store may have rewound since the last call, so what was reached then counts only if it still holds.
+        if at is not None and at <= last and (base[0] is None or at > base[0]) and self._still_holds():
+            base = self._reached
+        self._reached = self._filter.replay(self.store, base, last)
+        return self._reached
+
+    def _still_holds(self) -> bool:
+        at, belief = self._reached
+        found = list(self.store.analyses(at, at))
+        return bool(found) and found[0].mean.tobytes() == belief.mean.tobytes()
+
+    # -- series -------------------------------------------------------------------------------------------------------
+
+    def strip(self, sensor: str | int) -> Strip:
+        """Everything one sensor said, by name or row of the sensor table."""
+        return self.strips([sensor])[0]
+
+    def strips(self, sensors: Iterable[str | int]) -> list[Strip]:
+        """Strips of several sensors in one pass over the readings."""
+        ids: Sequence[str] = self.setup.sensors.ids
+        rows = [self._row(sensor) for sensor in sensors]
+        found: dict[int, list[tuple[int, float, float, float, str]]] = {row: [] for row in rows}
+        for row, when, _, value, status, mean, std in self.store.of_sensors(dict.fromkeys(rows)):
+            found[row].append((when, _number(value), _number(mean), _number(std), STATUSES[status]))
+        return [_strip(ids[row], found[row]) for row in rows]
+
+    def _row(self, sensor: str | int) -> int:
+        row = self.setup.sensors.index(sensor) if isinstance(sensor, str) else int(sensor)
+        if row is None or not 0 <= row < len(self.setup.sensors.ids):
+            raise ValueRangeError(
+                f"sensor must be a name or a row of the sensor table; got {sensor!r:.60}. "
+                f"There are {len(self.setup.sensors.ids)}: {', '.join(self.setup.sensors.ids[:8])} ..."
+            )
+        return row
+
+    def unknowns_over_time(self) -> dict[str, UnknownSeries]:
+        """Boundary values, sources and offsets after every analysis, by name."""
+        model = self.setup.model
+        if not model.blocks:
+            return {}
+        times: list[int] = []
+        means: list[FloatArray] = []
+        spreads: list[FloatArray] = []
+        for row in self.store.analyses():
+            times.append(row.batch_ns)
+            means.append(row.mean[model.space.rank :])
+            assert row.unknown_std is not None
+            spreads.append(row.unknown_std)
+        when = np.array(times, dtype=np.int64)
+        n_values = sum(len(block.mean) for block in model.blocks)
+        state = np.array(means).reshape(len(when), model.dim - model.space.rank)
+        spread = np.array(spreads).reshape(len(when), n_values)
+        series, part, value = {}, 0, 0
+        for block in model.blocks:
+            k = len(block.mean)
+            mean = block.mean + state[:, part : part + block.dim] @ block.values.T
+            series[block.name] = UnknownSeries(block.name, when, mean, spread[:, value : value + k])
+            part, value = part + block.dim, value + k
+        return series
+
+
+def _strip(name: str, rows: list[tuple[int, float, float, float, str]]) -> Strip:
+    when = np.array([row[0] for row in rows], dtype=np.int64)
+    measured, predicted, spread = (np.array([row[i] for row in rows], dtype=np.float64) for i in (1, 2, 3))
+    return Strip(name, when, measured, predicted, spread, np.array([row[4] for row in rows], dtype=object))
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value

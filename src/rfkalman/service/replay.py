@@ -1,0 +1,238 @@
+"""From a setup and the readings of a batch to the next belief: the arithmetic that runner and record share.
+
+Everything here is a function of the setup, the belief before and the readings in
+the order of their sensors; nothing depends on when a reading arrived, on what was
+cached, or on how often the process was started. That is why a replay gives the
+same bits. The kernel of an analysis is chosen from the belief and the batch alone,
+and no constant gain is used: its switch would depend on the path.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import FloatArray, frozen
+from ..errors import RFKalmanError
+from ..filters import kalman
+from ..io.store import AnalysisRow, BatchRows, Status, Store
+from ..io.timestamps import IntArray
+from ..model import Model
+from ..observation import Functional
+from ..statespace import Gaussian, Observation
+
+__all__ = ["Evaluated", "Filter", "ResumeError", "SetupLike", "duplicate_reason", "predict", "require_same"]
+
+#: Up to this many numbers the rows of all sensors are held at once; beyond, each batch evaluates its own.
+_ALL_ROWS = 1 << 25
+
+SAME = "same sensor and time, same value"
+CONFLICT = "same sensor and time, other value"
+CROWDED = "same sensor and step, another reading is nearer"
+
+
+class ResumeError(RFKalmanError, ValueError):
+    """A run that exists but cannot be gone on with as asked."""
+
+
+class ProblemLike(Protocol):
+    def canonical(self) -> str:
+        """Everything that decides the posterior, as TOML."""
+
+
+class SensorsLike(Protocol):
+    @property
+    def ids(self) -> tuple[str, ...]: ...
+    @property
+    def noise_std(self) -> FloatArray: ...
+    @property
+    def inside(self) -> NDArray[np.bool_]: ...
+    def index(self, name: str, /) -> int | None: ...
+
+
+class ClockLike(Protocol):
+    @property
+    def reorder_ns(self) -> int: ...
+    def to_model(self, t_ns: int, /) -> float: ...
+    def from_model(self, t: float, /) -> int: ...
+    def batch_ns(self, t_ns: Any, /) -> Any: ...
+
+
+class SetupLike(Protocol):
+    """What is needed of a built problem."""
+
+    @property
+    def problem(self) -> ProblemLike: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def sensors(self) -> SensorsLike: ...
+    @property
+    def clock(self) -> ClockLike: ...
+    @property
+    def valid_range(self) -> tuple[float, float]: ...
+    @property
+    def gate(self) -> float | None: ...
+    @property
+    def hash(self) -> str: ...
+    def functional(self, indices: Sequence[int] | NDArray[Any], /) -> Functional: ...
+
+
+class Evaluated(NamedTuple):
+    """A batch, its readings judged and taken in."""
+
+    belief: Gaussian
+    row: AnalysisRow
+    fates: list[tuple[int, str | None, float | None, float | None, int]]  #: as ``Store.set_fates`` takes them
+
+
+class Filter:
+    """The recursion of one setup, batch by batch."""
+
+    def __init__(self, setup: SetupLike) -> None:
+        self.setup = setup
+        self.model = setup.model
+        inside = np.flatnonzero(setup.sensors.inside)
+        noise = np.asarray(setup.sensors.noise_std, dtype=np.float64)
+        self._place = np.full(len(setup.sensors.ids), -1)
+        self._place[inside] = np.arange(inside.size)
+        self._noise = noise
+        # Equal noises as one number: the kernels have a faster road for it.
+        used = noise[inside]
+        self._all_noise: float | FloatArray = float(used[0]) if used.size and (used == used[0]).all() else used
+        few = inside.size * self.model.dim <= _ALL_ROWS
+        self._all: Functional | None = setup.functional(inside) if few else None
+
+    @property
+    def initial(self) -> Gaussian:
+        """What is believed before the first batch."""
+        return _canonical(self.model.initial)
+
+    def forecast(self, belief: Gaussian, from_ns: int | None, to_ns: int) -> Gaussian:
+        """Carry a belief from the time of one batch (None: the start) to another."""
+        t0 = self.model.start if from_ns is None else self.setup.clock.to_model(from_ns)
+        t1 = self.setup.clock.to_model(to_ns)
+        return belief if t1 == t0 else _canonical(kalman.forecast(belief, self.model.step(t0, t1)))
+
+    def observe(self, batch_ns: int, sensors: IntArray) -> Observation:
+        """What these sensors, in rising order, see at the time of a batch."""
+        t = self.setup.clock.to_model(batch_ns)
+        if self._all is None:
+            return self.model.observe(self.setup.functional(sensors), t, noise_std=self._noise[sensors])
+        seen = self.model.observe(self._all, t, noise_std=self._all_noise)
+        if len(sensors) == seen.n_obs:
+            return seen
+        mask = np.zeros(seen.n_obs, dtype=np.bool_)
+        mask[self._place[sensors]] = True
+        return seen.keep(mask)
+
+    def evaluate(self, ahead: Gaussian, batch_ns: int, rows: BatchRows) -> Evaluated:
+        """Judge the readings of a batch (duplicates, gate) and take in those that are kept.
+
+        One reading per sensor is kept: the one nearest to the time of the batch,
+        of two as near the earlier, of two at the same time the one that came first.
+        """
+        order = np.lexsort((rows.seq, rows.time_ns, np.abs(rows.time_ns - batch_ns), rows.sensor))
+        sensor, when, value = rows.sensor[order], rows.time_ns[order], rows.value[order]
+        first = np.ones(len(order), dtype=np.bool_)
+        first[1:] = sensor[1:] != sensor[:-1]
+        obs = self.observe(batch_ns, sensor[first])
+        y = value[first]
+        predicted, spread = predict(ahead, obs)
+        gate = self.setup.gate
+        good = np.ones(len(y), dtype=np.bool_) if gate is None else np.abs(y - predicted) <= gate * spread
+        belief = self.take_in(ahead, batch_ns, sensor[first][good], y[good])
+        fates: list[tuple[int, str | None, float | None, float | None, int]] = []
+        kept = rows.seq[order][first].tolist()
+        reason = None if gate is None else f"beyond {gate:g} predictive standard deviations"
+        for seq, ok, m, s in zip(kept, good.tolist(), predicted.tolist(), spread.tolist(), strict=True):
+            fates.append((Status.USED, None, m, s, seq) if ok else (Status.GATED, reason, m, s, seq))
+        if not first.all():
+            winner = np.flatnonzero(first)[np.cumsum(first) - 1]
+            for i in np.flatnonzero(~first):
+                why = duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
+                fates.append((Status.DUPLICATE, why, None, None, int(rows.seq[order[i]])))
+        row = AnalysisRow(
+            batch_ns, belief.mean, belief.log_evidence, belief.indicator, belief.n_used, unknown_std(self.model, belief)
+        )
+        return Evaluated(belief, row, fates)
+
+    def take_in(self, ahead: Gaussian, batch_ns: int, sensors: IntArray, y: FloatArray) -> kalman.Analysis:
+        """The belief after the readings that are used; the one road for the first pass and for every replay."""
+        if len(y) == 0:
+            return kalman.Analysis(ahead.mean, ahead.root)
+        post = kalman.analyse(ahead, self.observe(batch_ns, sensors), y)
+        if post.root.flags.f_contiguous:
+            return post
+        return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used)
+
+    def replay(self, store: Store, base: tuple[int | None, Gaussian], to_ns: int) -> tuple[int | None, Gaussian]:
+        """From a belief after one batch to the belief after the last analysis at or before ``to_ns``."""
+        at, belief = base
+        for batch in store.analysis_times_between(at, to_ns).tolist():
+            sensors, y = store.used(batch)
+            belief = self.take_in(self.forecast(belief, at, batch), batch, sensors, y)
+            at = batch
+        return at, belief
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the coordinates in which beliefs are stored: another basis would give stored numbers another meaning."""
+        digest, model = hashlib.sha256(), self.model
+        for array in (model.initial.mean, model.initial.root, model.space.transform, model.generator.drift):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def predict(ahead: Gaussian, obs: Observation) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of the readings before they are read, noise included."""
+    mean = obs.H.dot(ahead.mean)
+    if obs.offset is not None:
+        mean = mean + obs.offset
+    G = obs.H.dot(ahead.root)
+    assert obs.std is not None
+    return mean, np.sqrt(np.einsum("ij,ij->i", G, G) + np.square(obs.std))
+
+
+def duplicate_reason(when: int, value: float, kept_when: int, kept_value: float) -> str:
+    """Why a reading gives way to another one of its sensor and batch."""
+    if when != kept_when:
+        return CROWDED
+    return SAME if value == kept_value else CONFLICT
+
+
+def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
+    """Standard deviations of all values of all blocks, one after the other; None where there are none."""
+    if not model.blocks:
+        return None
+    found, start = [], model.space.rank
+    for block in model.blocks:
+        rows = block.values @ belief.root[start : start + block.dim]
+        found.append(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+        start += block.dim
+    return np.concatenate(found)
+
+
+def require_same(meta: Mapping[str, str], setup: SetupLike, place: str) -> None:
+    """Refuse a configuration other than the one a run was started with, showing what differs."""
+    if meta.get("hash") == setup.hash:
+        return
+    old, new = meta.get("configuration", "").splitlines(), setup.problem.canonical().splitlines()
+    shown = "\n".join(difflib.unified_diff(old, new, "stored with the run", "given now", lineterm="", n=1))
+    if not shown:
+        shown = "(the text is the same, but a file it names, such as the sensor table, has changed)"
+    raise ResumeError(
+        f"{place} was started with another configuration; go back to it, or start a new run in another folder.\n{shown}"
+    )
+
+
+def _canonical(belief: Gaussian) -> Gaussian:
+    """The same belief, its root column after column as a checkpoint stores it: products run in one order always."""
+    if belief.root.flags.f_contiguous and belief.mean.flags.c_contiguous:
+        return belief
+    return Gaussian(frozen(np.ascontiguousarray(belief.mean)), belief.root)

@@ -1,0 +1,500 @@
+"""The sole owner of the belief: stores readings, closes batches, assimilates, checkpoints, rewinds, resumes.
+
+A batch is the set of readings with one batch time. It is closed when a reading of
+a later batch has arrived, or when the runner is told that no more will come, and
+it is taken in with its readings in the order of the sensors. The posterior is
+therefore a function of the set of readings, not of how they arrived.
+
+Two ways in. *Stream* (default): a reading older than the latest batch time minus
+the reorder window is late and set aside; inside the window the runner rewinds and
+replays. *Gather*: for files, whose order means nothing (one file per sensor, sorted
+by sensor): everything is stored first and processed in the order of time on
+:meth:`Runner.release`; only what lies before earlier work can be late.
+
+Two kinds of transaction, each whole or absent: readings together with the position
+of their source; analyses together with the fates of their readings. What was
+stored but not yet processed is processed after a restart.
+
+A checkpoint (mean and root) is written every k analyses, k the columns of the root:
+roots then take no more disk than the means that are kept anyway, and a restart
+replays at most k analyses; sooner where k analyses would take more than five
+seconds; and when the runner is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import repeat
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+import scipy
+
+from ..errors import RFKalmanWarning
+from ..field import Field
+from ..io.readings import Chunk, Position
+from ..io.store import Store, StoreError
+from ..statespace import Gaussian
+from .arrivals import Marks, judge
+from .replay import Filter, ResumeError, SetupLike, require_same
+
+__all__ = ["Progress", "Runner"]
+
+_BATCHES_PER_COMMIT = 256
+_SECONDS_PER_COMMIT = 1.0
+_CHECKPOINT_SECONDS = 5.0
+#: Bytes of recent beliefs that are held for rewinding.
+_RECENT_BYTES = 64 << 20
+_ENVIRONMENT = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Progress(NamedTuple):
+    """What a run has done since it was opened, and where it is."""
+
+    readings: int
+    analyses: int
+    head_ns: int | None
+
+
+@dataclass(slots=True)
+class _Head:
+    """The last analysed batch and what is remembered around it; copied before a transaction, kept after it."""
+
+    batch_ns: int | None
+    belief: Gaussian
+    since_checkpoint: int
+    seconds: float
+    recent: list[tuple[int, Gaussian]]
+
+
+class Runner:
+    """Owns the belief of one run; made by :meth:`open`, used in a ``with`` block.
+
+    Examples
+    --------
+    A file, read to its end (``setup`` is what a problem builds)::
+
+        with Runner.open("out/run.sqlite", setup) as runner:
+            runner.consume("readings.csv", lambda position: read_csv("readings.csv", start=position), gather=True)
+            runner.flush()
+    """
+
+    def __init__(
+        self, store: Store, setup: SetupLike, until_ns: int | None = None, ahead_ns: int | None = None
+    ) -> None:
+        self.setup = setup
+        self.until_ns = until_ns
+        self.ahead_ns = ahead_ns
+        self.store = store
+        self._filter = Filter(setup)
+        self._head = _Head(None, self._filter.initial, 0, 0.0, [])
+        root = self._head.belief.root
+        self._most_recent = max(2, min(512, _RECENT_BYTES // (8 * root.size + 1)))
+        self._on_progress: Callable[[Progress], None] | None = None
+        self._readings = self._analyses = 0
+        self._watermark: int | None = None
+        self._closed: int | None = None
+        self._rewind: int | None = None
+        self._next_seq = 1
+        self._is_open = True
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        setup: SetupLike,
+        *,
+        resume: bool | None = None,
+        until_ns: int | None = None,
+        ahead_ns: int | None = None,
+        rebuild: bool = False,
+        facts: Mapping[str, str] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Runner:
+        """Start a run, or go on with one that was stopped in any way.
+
+        Parameters
+        ----------
+        path
+            The store, an SQLite file.
+        setup : Setup
+        resume : bool, optional
+            True: the run must exist; False: it must not; None: either.
+        until_ns : int, optional
+            Batches after this time wait (UTC nanoseconds).
+        ahead_ns : int, optional
+            For live readings: one that claims to be from more than this after its arrival is set aside ("in the
+            future"). Without it a single sensor whose clock is years ahead makes every other reading late.
+        rebuild : bool
+            Analyse all stored readings anew where this machine's arithmetic gives other coordinates.
+        facts : mapping, optional
+            What else the record should say: the command, the seed.
+        progress : callable, optional
+            Called with a :class:`Progress` after every commit.
+        """
+        place = Path(path)
+        exists = place.is_file() and place.stat().st_size > 0
+        if resume is True and not exists:
+            raise ResumeError(f"there is no run at {place} to resume; run without resuming to start one.")
+        if resume is False and exists:
+            raise ResumeError(f"{place} already holds a run; resume it, or choose another output folder.")
+        store = Store.writer(place)
+        try:
+            runner = cls(store, setup, until_ns, ahead_ns)
+            runner._on_progress = progress
+            runner._begin(dict(facts or {}), rebuild)
+        except BaseException:
+            store.close()
+            raise
+        return runner
+
+    # -- where we are -------------------------------------------------------------------------------------------------
+
+    @property
+    def belief(self) -> Gaussian:
+        """Law of the state after the last analysed batch."""
+        return self._head.belief
+
+    @property
+    def head_ns(self) -> int | None:
+        """Time of the last analysed batch; None before the first."""
+        return self._head.batch_ns
+
+    @property
+    def watermark_ns(self) -> int | None:
+        """Latest batch time among the readings that could be used; None before the first."""
+        return self._watermark
+
+    @property
+    def done(self) -> bool:
+        """Whether no reading that could still come (inside the reorder window) belongs before ``until_ns``."""
+        if self.until_ns is None or self._watermark is None:
+            return False
+        return self._watermark - self.setup.clock.reorder_ns > self.until_ns
+
+    def field(self) -> Field:
+        """The field after the last analysed batch."""
+        head = self._head
+        t = self.setup.model.start if head.batch_ns is None else self.setup.clock.to_model(head.batch_ns)
+        return self.setup.model.field(head.belief, t)
+
+    def counts(self) -> dict[str, int]:
+        """Readings by status, and malformed lines."""
+        return self.store.counts()
+
+    def position(self, source: str) -> Position:
+        """How far a source has been taken in: where to go on reading it."""
+        return self.store.source(source).position
+
+    # -- readings in --------------------------------------------------------------------------------------------------
+
+    def feed(self, chunk: Chunk, source: str = "input", *, gather: bool = False) -> None:
+        """Store a chunk of readings with the position of its source; then, unless gathering, process what is closed.
+
+        When it returns, the readings are on the disk. An error leaves everything as it was.
+        """
+        known = self.store.source(source)
+        if chunk.start.offset != known.position.offset:
+            raise StoreError(
+                f"source {source!r} has been read up to {known.position.offset} but the chunk begins at "
+                f"{chunk.start.offset}: readings would be lost or counted twice. Go on from position({source!r})."
+            )
+        self._require_open()
+        marks = Marks(self._head.batch_ns, self._watermark, self._rewind)
+        now, n = time.time_ns(), len(chunk)
+        latest = None if self.ahead_ns is None else now + self.ahead_ns
+        judged = judge(chunk, self.setup, self.store, marks, gather=gather, latest_ns=latest)
+        rewind, watermark = judged.marks.rewind_ns, judged.marks.watermark_ns
+        read_so_far = replace(
+            known,
+            position=chunk.end,
+            readings=known.readings + n,
+            rejected=known.rejected + len(chunk.rejected),
+            skipped=known.skipped + chunk.skipped,
+        )
+        with self.store.transaction():
+            number = self.store.put_source(read_so_far)
+            rows = zip(
+                range(self._next_seq, self._next_seq + n), repeat(number), chunk.line.tolist(), repeat(now),
+                chunk.time_ns.tolist(), judged.batch, judged.sensor, judged.name, chunk.value.tolist(),
+                judged.status, judged.reason, strict=False,
+            )  # fmt: skip
+            self.store.add_readings(rows)
+            self.store.add_rejected(number, chunk.rejected)
+            self.store.put_meta({"watermark_ns": watermark, "rewind_ns": rewind})
+        self._next_seq += n
+        self._readings += n
+        self._watermark, self._rewind = watermark, rewind
+        if not gather:
+            self._process()
+
+    def consume(
+        self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False
+    ) -> bool:
+        """Feed a source from where it was left to its end.
+
+        Parameters
+        ----------
+        source : str
+            Its name in the record.
+        read : callable
+            Gives the chunks from a position on: ``lambda position: read_csv(path, start=position)``.
+        gather : bool
+            Store only; :meth:`release` or :meth:`flush` then processes in the order of time.
+
+        Returns
+        -------
+        bool
+            Whether the source came to its end (False: ``until_ns`` was passed before).
+        """
+        chunks = read(self.position(source))
+        try:
+            for chunk in chunks:
+                self.feed(chunk, source, gather=gather)
+                if self.done:
+                    return False
+        finally:
+            # A reader stopped halfway holds its file open; after an error nobody else would close it in time.
+            if isinstance(chunks, Generator):
+                chunks.close()
+        known = self.store.source(source)
+        with self.store.transaction():
+            self.store.put_source(replace(known, finished=True))
+        return True
+
+    def release(self) -> None:
+        """Process what was gathered; the latest batch stays open for more."""
+        self._require_open()
+        last = self.store.last_batch()
+        if last is not None and (self._watermark is None or last > self._watermark):
+            with self.store.transaction():
+                self.store.put_meta({"watermark_ns": last})
+            self._watermark = last
+        self._process()
+
+    def flush(self) -> None:
+        """No more readings will come for now: process everything, the latest batch too (up to ``until_ns``)."""
+        self.release()
+        if self._watermark is not None and self._watermark != self._closed:
+            with self.store.transaction():
+                self.store.put_meta({"closed_ns": self._watermark})
+            self._closed = self._watermark
+            self._process()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write a last checkpoint and release the store; closing twice does nothing."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self._write_checkpoint()
+        finally:
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif self._is_open:
+            # What failed may fail again (a full disk); the store is whole without a last checkpoint.
+            self._is_open = False
+            self.store.close()
+
+    def _write_checkpoint(self) -> None:
+        head = self._head
+        with self.store.transaction():
+            if head.batch_ns is not None and head.since_checkpoint:
+                self.store.put_checkpoint(head.batch_ns, head.belief)
+            self.store.event("closed", f"{self._readings} readings and {self._analyses} analyses since it was opened")
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise ResumeError("this runner is closed; open the run again.")
+
+    # -- inside: opening ----------------------------------------------------------------------------------------------
+
+    def _begin(self, facts: dict[str, str], rebuild: bool) -> None:
+        store, setup = self.store, self.setup
+        meta = store.meta()
+        marks = self._filter.fingerprint
+        if "hash" not in meta:
+            with store.transaction():
+                store.put_meta(
+                    {
+                        **facts,
+                        "hash": setup.hash,
+                        "configuration": setup.problem.canonical(),
+                        "fingerprint": marks,
+                        "versions": json.dumps(_versions()),
+                        "created_ns": time.time_ns(),
+                    }
+                )
+                store.put_sensors(setup.sensors.ids)
+                store.event("created", json.dumps(_versions()))
+            return
+        require_same(meta, setup, str(store.path))
+        if meta["fingerprint"] != marks:
+            if not rebuild:
+                raise ResumeError(
+                    f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
+                    "library, thread count or version), so its stored beliefs cannot be continued. Resume where it was "
+                    "written, or rebuild: all readings are in the store and are then analysed anew."
+                )
+            with store.transaction():
+                store.forget_from(-(2**63))
+                store.put_meta({"fingerprint": marks, "rewind_ns": None, "versions": json.dumps(_versions())})
+                store.event("rebuilt", json.dumps(_versions()))
+            meta = store.meta()
+        self._watermark, self._closed, self._rewind = (
+            int(meta[key]) if key in meta else None for key in ("watermark_ns", "closed_ns", "rewind_ns")
+        )
+        self._next_seq = store.next_seq()
+        self._restore()
+        self._process()
+
+    def _restore(self) -> None:
+        """The belief after the last analysis, from the last checkpoint; compared with the mean that was stored."""
+        store = self.store
+        last = store.last_analysis()
+        if last is None:
+            return
+        base = store.checkpoint(last)
+        start: tuple[int | None, Gaussian] = (None, self._filter.initial) if base is None else base
+        at, belief = self._filter.replay(store, start, last)
+        n = len(store.analysis_times_between(start[0], last))
+        self._head = _Head(at, belief, n, 0.0, [] if at is None else [(at, belief)])
+        [stored] = store.analyses(last, last)
+        with store.transaction():
+            store.event("resumed", f"{n} analyses replayed; {json.dumps(_versions())}")
+        if belief.mean.tobytes() != stored.mean.tobytes():
+            warnings.warn(
+                f"replaying {n} analyses on this machine gives other bits than {store.path} holds (largest difference "
+                f"{float(np.abs(belief.mean - stored.mean).max()):.2g}): another linear-algebra library, version or "
+                "thread count. The run goes on, correct to rounding but not bit for bit.",
+                RFKalmanWarning,
+                stacklevel=4,
+            )
+
+    # -- inside: processing -------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        if self._rewind is not None:
+            self._go_back(self._rewind)
+        while self._go_on():
+            if self._on_progress is not None:
+                self._on_progress(Progress(self._readings, self._analyses, self._head.batch_ns))
+
+    def _go_on(self) -> bool:
+        """Analyse some closed batches in one transaction; False when there are none."""
+        limit = self._closed_through()
+        if limit is None:
+            return False
+        batch = self.store.next_batch(self._head.batch_ns)
+        if batch is None or batch > limit:
+            return False
+        work, n, started = self._working_copy(), 0, time.perf_counter()
+        with self.store.transaction():
+            while batch is not None and batch <= limit and n < _BATCHES_PER_COMMIT:
+                self._analyse(work, batch)
+                n += 1
+                if time.perf_counter() - started > _SECONDS_PER_COMMIT:
+                    break
+                batch = self.store.next_batch(batch)
+        self._head = work
+        self._analyses += n
+        return True
+
+    def _go_back(self, target: int) -> None:
+        """Analyse anew from the batch at ``target`` to the present; readers see the old analyses until all are done."""
+        old = self._head
+        assert old.batch_ns is not None
+        bases: list[tuple[int | None, Gaussian]] = [(None, self._filter.initial)]
+        stored = self.store.checkpoint(target - 1)
+        if stored is not None:
+            bases.append(stored)
+        bases += [(at, belief) for at, belief in old.recent if at < target]
+        base = max(bases, key=lambda item: -(2**63) if item[0] is None else item[0])
+        n = 0
+        with self.store.transaction():
+            at, belief = self._filter.replay(self.store, base, target - 1)
+            self.store.forget_from(target)
+            since = 0 if at is None else self._since_checkpoint(at)
+            work = _Head(at, belief, since, 0.0, [item for item in old.recent if item[0] < target])
+            batch = self.store.next_batch(at)
+            while batch is not None and batch <= old.batch_ns:
+                self._analyse(work, batch)
+                n += 1
+                batch = self.store.next_batch(batch)
+            self.store.put_meta({"rewind_ns": None})
+            self.store.event("rewound", f"{n} analyses from {target} on")
+        self._head, self._rewind = work, None
+        self._analyses += n
+
+    def _since_checkpoint(self, at: int) -> int:
+        stored = self.store.checkpoint(at)
+        return len(self.store.analysis_times_between(None if stored is None else stored[0], at))
+
+    def _analyse(self, work: _Head, batch_ns: int) -> None:
+        started = time.perf_counter()
+        ahead = self._filter.forecast(work.belief, work.batch_ns, batch_ns)
+        found = self._filter.evaluate(ahead, batch_ns, self.store.batch(batch_ns))
+        self.store.set_fates(found.fates)
+        self.store.put_analysis(found.row)
+        work.batch_ns, work.belief = batch_ns, found.belief
+        work.since_checkpoint += 1
+        work.seconds += time.perf_counter() - started
+        if work.since_checkpoint >= found.belief.root.shape[1] or work.seconds > _CHECKPOINT_SECONDS:
+            self.store.put_checkpoint(batch_ns, found.belief)
+            work.since_checkpoint, work.seconds = 0, 0.0
+        if self.setup.clock.reorder_ns:
+            work.recent.append((batch_ns, found.belief))
+            self._forget_old(work.recent)
+
+    def _forget_old(self, recent: list[tuple[int, Gaussian]]) -> None:
+        """Drop beliefs that no late reading can reach (one before the window stays as a base), and beyond the bound."""
+        assert self._watermark is not None
+        horizon = self._watermark - self.setup.clock.reorder_ns
+        reached = next((i for i, (at, _) in enumerate(recent) if at >= horizon), len(recent))
+        del recent[: max(0, reached - 1, len(recent) - self._most_recent)]
+
+    def _working_copy(self) -> _Head:
+        head = self._head
+        return replace(head, recent=list(head.recent))
+
+    def _closed_through(self) -> int | None:
+        """The latest batch time that may be analysed."""
+        if self._watermark is None:
+            return None
+        through = self._watermark - 1
+        if self._closed is not None:
+            through = max(through, self._closed)
+        return through if self.until_ns is None else min(through, self.until_ns)
+
+
+def _versions() -> dict[str, str]:
+    """What the bits of a result may depend on."""
+    found = {
+        "rfkalman": version("rfkalman"),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "machine": platform.machine(),
+    }
+    return found | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
