@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,8 @@ def write_netcdf(maps: Maps, target: Path, part: Path, crs: int | None, progress
                 chunksizes=_chunks(maps, variable), fill_value=np.nan,
             )  # fmt: skip
             made.setncatts(variable.attrs)
+            # Every write covers whole chunks, so there is nothing to cache; by default each variable would hold 64 MiB.
+            made.set_var_chunk_cache(size=8 * math.prod(_chunks(maps, variable)))
         for some, values in Slabs(maps).chunks():
             for variable in variables:
                 file.variables[variable.name][_part(variable, some)] = values[variable.name]
