@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +13,10 @@ from zoneinfo import ZoneInfo
 import typer
 
 from ..errors import ValueRangeError
+from ..model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.tables import moment_ns, moments
+from ..report._page_words import unknown_measures
 from ..service.session import STORE, Run
 from .app import progress_bar, say
 
@@ -82,6 +85,36 @@ def counts_line(counts: dict[str, int]) -> str:
     return (
         f"{sum(counts.values())} arrived: " + ", ".join(f"{n} {name}" for n, name in some) if some else "none arrived"
     )
+
+
+def unknown_lines(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> list[str]:
+    """What was found about every unknown, in the units people use."""
+    measures = unknown_measures(setup)
+    lines = []
+    for name, found in unknowns.items():
+        measure = measures[name]
+        some = [
+            f"{measure.factor * m:.4g} +- {measure.factor * s:.2g} {measure.unit} ({100 * i:.0f} % identified)"
+            for m, s, i in zip(found.mean[:6], found.std[:6], found.identified[:6], strict=True)
+        ]
+        more = f" and {found.mean.size - 6} more" if found.mean.size > 6 else ""
+        lines.append(f"{measure.title}: {', '.join(some)}{more}")
+    return lines
+
+
+def unknown_numbers(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> dict[str, Any]:
+    """The same for JSON."""
+    measures = unknown_measures(setup)
+    return {
+        name: {
+            "title": measures[name].title,
+            "unit": measures[name].unit,
+            "mean": (measures[name].factor * found.mean).tolist(),
+            "std": (measures[name].factor * found.std).tolist(),
+            "identified": found.identified.tolist(),
+        }
+        for name, found in unknowns.items()
+    }
 
 
 def command_line() -> str:

@@ -31,6 +31,7 @@ from ._runs import (
     place_of,
     problem_argument,
     said_time,
+    unknown_lines,
 )
 from .app import app, debug_option, json_option, progress_bar, say
 from .running import write_outputs
@@ -195,8 +196,8 @@ def demo(
                              progress=lambda now: bars.update(task, what=f"{now.analyses} analyses"))  # fmt: skip
     with finished:
         say(counts_line(finished.counts), machine=as_json)
-        for unknown in finished.unknowns().values():
-            say(f"  {unknown}", machine=as_json)
+        for line in unknown_lines(setup, finished.unknowns()):
+            say(f"  {line}", machine=as_json)
         written = write_outputs(setup, finished, True)
         for path in written:
             say(f"wrote {path}", machine=as_json)

@@ -29,6 +29,8 @@ from ._runs import (
     place_of,
     problem_argument,
     said_time,
+    unknown_lines,
+    unknown_numbers,
 )
 from .app import app, debug_option, json_option, progress_bar, say
 
@@ -163,8 +165,8 @@ def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: flo
         say(counts_line(finished.counts))
         if facts["last"] is not None:
             say(f"last analysis {facts['last']}; log evidence {facts['log_evidence']:.2f}")
-        for name, unknown in finished.unknowns().items():
-            say(f"  {unknown}" if name else "")
+        for line in unknown_lines(setup, finished.unknowns()):
+            say(f"  {line}")
         for path in written:
             say(f"wrote {path}")
     if not finished.counts.get("used"):
@@ -175,10 +177,6 @@ def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: flo
 def summary(setup: Setup, finished: Run) -> dict[str, Any]:
     """The run in a few numbers, ready for JSON."""
     record, last = finished.record, finished.last_ns
-    unknowns = {
-        name: {"mean": u.mean.tolist(), "std": u.std.tolist(), "identified": u.identified.tolist()}
-        for name, u in finished.unknowns().items()
-    }
     return {
         "title": setup.labels.title,
         "store": str(finished.path),
@@ -189,7 +187,7 @@ def summary(setup: Setup, finished: Run) -> dict[str, Any]:
         "analyses": int(record.analysis_times.size),
         "last": None if last is None else said_time(setup, last),
         "log_evidence": record.log_evidence,
-        "unknowns": unknowns,
+        "unknowns": unknown_numbers(setup, finished.unknowns()),
     }
 
 

@@ -50,13 +50,13 @@ class Words:
         return with_unit(f"{prefix} {self.quantity}".strip(), self.unit)
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float, *, layout: Any = "constrained") -> Figure:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra("matplotlib", "plot", "rfkalman.report") from error
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 

@@ -160,6 +160,8 @@ class RunRecord:
         Replays from the nearest checkpoint (or from the last call, if that is nearer)
         and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
         """
+        # SQLite compares a NumPy integer with its columns as if it were a blob.
+        t_ns = int(t_ns)
         start = self.setup.clock.from_model(self.setup.model.start)
         if t_ns < start:
             raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
@@ -169,7 +171,7 @@ class RunRecord:
 
     def field_at(self, t_ns: int) -> Field:
         """The field at any time from the start on; beyond the last analysis, its forecast."""
-        return self.setup.model.field(self.belief_at(t_ns), self.setup.clock.to_model(t_ns))
+        return self.setup.model.field(self.belief_at(t_ns), self.setup.clock.to_model(int(t_ns)))
 
     def _belief_after(self, t_ns: int) -> tuple[int | None, Gaussian]:
         last = self.store.last_analysis(t_ns)
