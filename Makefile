@@ -16,7 +16,7 @@ demo: $(VENV)/.demo
 	$(BIN)/rfkalman demo --out out/demo
 
 # Once with NumPy and SciPy alone (the promise of `import rfkalman`), then everything.
-test: $(VENV)/.bare $(VENV)/.test lint
+test: $(VENV)/.bare $(VENV)/.test $(VENV)/.browser lint
 	$(VENV)/bare/bin/python -W error tests/bare_import.py
 	$(BIN)/python -m pytest -m "not study" -n 2 --dist worksteal --doctest-modules src tests
 
@@ -43,6 +43,15 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -e ".[test]"
+	@touch $@
+
+# The report is looked at in a real browser; where none can be installed those tests say that they were skipped.
+$(VENV)/.browser: | $(VENV)/bin/python
+	@command -v chromium chromium-browser google-chrome >/dev/null \
+	  || (echo "installing chromium for the browser tests" \
+	      && (timeout 120 apt-get -qq update; timeout 600 apt-get install -y -qq --no-install-recommends chromium) \
+	         >/dev/null 2>&1) \
+	  || echo "chromium cannot be installed here: the browser tests will be skipped"
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/bin/python

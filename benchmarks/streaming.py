@@ -14,7 +14,7 @@ import numpy as np
 
 import rfkalman as rk
 from rfkalman.io.readings import TableFormat, read_csv
-from rfkalman.service import Runner
+from rfkalman.runs import Runner
 
 from . import peers
 from .harness import Row

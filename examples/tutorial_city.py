@@ -20,7 +20,7 @@ import numpy as np
 from rfkalman import report
 from rfkalman.problem import Problem, Setup
 from rfkalman.problem.templates import example_file
-from rfkalman.service.session import run
+from rfkalman.runs.session import run
 
 FOLDER = example_file("city").parent
 

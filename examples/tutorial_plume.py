@@ -18,7 +18,7 @@ import numpy as np
 from rfkalman import report
 from rfkalman.problem import Problem
 from rfkalman.problem.templates import example_file
-from rfkalman.service.session import run
+from rfkalman.runs.session import run
 
 LIMIT = 10.0  # ug/l
 SHAPE = 2.0 * np.pi * 2.0**2  # m2: integral of a bump of width 2 m and height one

@@ -18,7 +18,7 @@ import numpy as np
 from rfkalman import report
 from rfkalman.problem import Problem
 from rfkalman.problem.templates import example_file
-from rfkalman.service.session import run
+from rfkalman.runs.session import run
 
 
 def main() -> None:

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+#: Run on its own by `make test`, where NumPy and SciPy are all there is.
+collect_ignore = ["bare_import.py"]
+
 
 class StudyTable:
     """Rows measured by the full studies; written as one Markdown page by `make test-all`."""

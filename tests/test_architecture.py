@@ -37,7 +37,7 @@ ROWS = [
     ["model", "certificates"],
     ["diagnostics", "assimilator", "extensions", "baselines"],
     ["learning", "placement"],
-    ["io", "problem"],
+    ["io", "runs", "problem"],
     ["report", "experiments"],
     ["service", "cli", "__main__"],
 ]

@@ -38,7 +38,7 @@ from rfkalman.io._export_cf import axis_names, udunits
 from rfkalman.io._export_plan import exceedance, iso, make_grid
 from rfkalman.io.export import ExportError, export, readings_to_frame, to_xarray
 from rfkalman.problem import Problem
-from rfkalman.service.session import Run, run
+from rfkalman.runs.session import Run, run
 
 HOUR = 3_600_000_000_000
 #: Half a unit in the last place of float32.

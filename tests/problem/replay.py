@@ -1,6 +1,6 @@
 """Readings through a Setup the slow, obvious way: the csv module, one dict per batch, one plain Kalman step each.
 
-Nothing of ``rfkalman.io`` or ``rfkalman.service`` is used, so that they have something to be compared with.
+Nothing of ``rfkalman.io`` or ``rfkalman.runs`` is used, so that they have something to be compared with.
 """
 
 from __future__ import annotations

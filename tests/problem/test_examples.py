@@ -22,8 +22,8 @@ from tests.problem.test_templates import ANSWERS, filled, from_example
 
 from rfkalman.problem import Problem, Setup
 from rfkalman.problem.templates import EXAMPLES, example_file
-from rfkalman.service.runner import Runner
-from rfkalman.service.session import run, source_reader
+from rfkalman.runs.runner import Runner
+from rfkalman.runs.session import run, source_reader
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_examples.py"
 

@@ -17,7 +17,7 @@ from ..model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.tables import moment_ns, moments
 from ..report._page_words import unknown_measures
-from ..service.session import STORE, Run
+from ..runs.session import STORE, Run
 from .app import progress_bar, say
 
 __all__ = [

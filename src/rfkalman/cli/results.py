@@ -19,7 +19,7 @@ from ..problem import Problem, Setup
 from ..problem.certified import certify_problem
 from ..problem.templates import copy_example
 from ..report.page import write_report
-from ..service.session import run as run_files
+from ..runs.session import run as run_files
 from ._runs import (
     command_line,
     counts_line,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -16,9 +18,9 @@ from ..errors import ValueRangeError
 from ..io.archive import save
 from ..problem import Setup
 from ..report.page import write_report
-from ..service.runner import Progress, Runner
-from ..service.session import STORE, Run, follow, table_reader
-from ..service.session import run as run_files
+from ..runs.runner import Progress, Runner
+from ..runs.session import STORE, Run, follow, table_reader
+from ..runs.session import run as run_files
 from ._runs import (
     command_line,
     counts_line,
@@ -104,7 +106,8 @@ def watch(
                     raise ValueRangeError(
                         f"{place} does not exist; watch follows a file, a folder, or - (standard input)."
                     )
-                follow(runner, setup, lambda: _files(place), _Patience(runner, every, idle))
+                with _Patience(runner, every, idle).listening() as patience:
+                    follow(runner, setup, lambda: _files(place), patience)
         finally:
             runner.flush()
     with open_run(setup, out) as finished:
@@ -118,11 +121,26 @@ def _files(place: Path) -> Iterable[Path]:
 
 
 class _Patience:
-    """Sleeps between looks; runs out after a time without a new reading."""
+    """Sleeps between looks; runs out after a time without a new reading, or when the keyboard says so.
+
+    The signal is taken as a wish, not as an exception: one raised in the middle of a
+    transaction, or inside a callback that swallows it, would be the wrong moment.
+    """
 
     def __init__(self, runner: Runner, every: float, idle: float | None) -> None:
         self._runner, self._every, self._idle = runner, every, idle
         self._seen, self._since = -1, time.monotonic()
+        self._stop = threading.Event()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Self]:
+        """Take Ctrl-C and a polite kill as the wish to stop, for as long as this lasts."""
+        kept = {s: signal.signal(s, lambda *_: self._stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
 
     def __call__(self) -> bool:
         arrived = self._runner.store.arrived()
@@ -130,8 +148,7 @@ class _Patience:
             self._seen, self._since = arrived, time.monotonic()
         if self._idle is not None and time.monotonic() - self._since > self._idle:
             return False
-        time.sleep(self._every)
-        return True
+        return not self._stop.wait(self._every)
 
 
 def _live(setup: Setup, machine: bool) -> Any:

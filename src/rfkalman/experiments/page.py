@@ -88,9 +88,9 @@ def as_markdown(outcomes: Sequence[Outcome], title: str, command: str = "") -> s
     lines = [f"# {title}", ""]
     if command:
         lines += [
-            f"Written by `{command}`. {sum(bool(row.holds) for row in judged)} of {len(judged)} judged numbers hold, the "
-            "others are only reported. Settings the paper does not state were inferred from its numbers (`settings` in "
-            "the HTML report), and feature draws were selected by their rank.", "",
+            f"Written by `{command}`. {sum(bool(row.holds) for row in judged)} of {len(judged)} judged numbers hold, "
+            "the others are only reported. Settings the paper does not state were inferred from its numbers "
+            "(`settings` in the HTML report), and feature draws were selected by their rank.", "",
         ]  # fmt: skip
     for outcome in outcomes:
         experiment = find([outcome.experiment])[0]

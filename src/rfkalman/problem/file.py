@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -38,6 +38,8 @@ from .schema import (
 from .units import Units
 
 if TYPE_CHECKING:
+    from ..runs.runner import Progress
+    from ..runs.session import Run
     from .check import CheckReport
     from .setup import Setup
 
@@ -269,6 +271,34 @@ class Problem(Section):
         from .build import build
 
         return build(self)
+
+    def run(
+        self,
+        readings: Any = None,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        resume: bool | None = None,
+        until_ns: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Run:
+        """Take in all readings and give the run: the field at any time, unknowns, strips, accounting.
+
+        Parameters
+        ----------
+        readings : optional
+            A path or several, a pandas frame, or a dict of arrays; by default the files of ``input.files``.
+        folder : path, optional
+            Where the store is kept; without it, in a temporary folder until the run is closed.
+        resume : bool, optional
+            True: go on with the run in the folder; False: there must be none; None: either.
+        until_ns : int, optional
+            Batches after this time (UTC nanoseconds) wait.
+        progress : callable, optional
+            Told what has been done after every commit.
+        """
+        from ..runs.session import run
+
+        return run(self.build(), readings, folder, resume=resume, until_ns=until_ns, progress=progress)
 
     def check(self, readings: Any = None, **options: Any) -> CheckReport:
         """What can be known before running; see :func:`rfkalman.problem.check.check`."""

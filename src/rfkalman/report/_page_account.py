@@ -21,7 +21,7 @@ _MEANING = {
     "out of range": "outside the range given for readings",
     "duplicate": "the same sensor and time again",
     "late": "arrived after the estimate had moved on",
-    "outside": "the sensor lies outside the domain",
+    "outside": "outside the domain, or before the run began",
     "gated": "too far from the prediction",
     "unknown sensor": "not in the sensor table",
     "malformed": "lines that are no readings",

@@ -78,7 +78,7 @@ class SourceLike(Protocol):
 
 
 class RecordLike(Protocol):
-    """What a report reads of a run; ``rfkalman.service.RunRecord`` is one."""
+    """What a report reads of a run; ``rfkalman.runs.RunRecord`` is one."""
 
     @property
     def meta(self) -> dict[str, str]: ...

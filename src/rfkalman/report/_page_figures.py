@@ -181,7 +181,7 @@ class Artist:
             colour_bar(figure, drawn, ax, label, readings)
             draw_sensors(ax, places, readings, style)
             if numbered:
-                self._numbers(ax, places)
+                self._numbers(ax, places, (width, height))
             return figure, [drawn]
         sizes = [panel_size(plane.domain, plane.running) for plane in planes]
         figure = new_figure(max(width for width, _ in sizes) + 2.0, 0.8 * sum(height for _, height in sizes) + 2.6)
@@ -196,21 +196,17 @@ class Artist:
         colour_bar(figure, drawn, list(axes), label)
         return figure, found
 
-    def _numbers(self, ax: Axes, places: FloatArray) -> None:
+    def _numbers(self, ax: Axes, places: FloatArray, size: tuple[float, float]) -> None:
+        """Numbers beside the sensors, each where it hides neither another one nor a sensor; none where that fails."""
         from matplotlib.patheffects import withStroke
 
         if len(places) > NUMBERED:
             return
         halo = [withStroke(linewidth=2.0, foreground="white")]
-        for i, (x, y) in enumerate(places):
-            # Towards the middle of the map, so that no number leaves it.
-            right, top = ax.get_xlim()[1], ax.get_ylim()[1]
-            left, bottom = ax.get_xlim()[0], ax.get_ylim()[0]
-            dx, dy = (-6 if x > 0.9 * right + 0.1 * left else 6), (-6 if y > 0.9 * top + 0.1 * bottom else 6)
-            ax.annotate(
-                str(i + 1), (x, y), (dx, dy), textcoords="offset points", fontsize=8, color=INK, path_effects=halo,
-                ha="right" if dx < 0 else "left", va="top" if dy < 0 else "bottom", zorder=5,
-            )  # fmt: skip
+        for i, at in enumerate(_beside(ax, places, size)):
+            if at is not None:
+                ax.annotate(str(i + 1), tuple(places[i]), at, textcoords="offset points", fontsize=8, color=INK,
+                            path_effects=halo, ha="center", va="center", zorder=5)  # fmt: skip
 
     # -- the field at one time, along a line --------------------------------------------------------------------------
 
@@ -326,25 +322,23 @@ class Artist:
 
     def strip(self, strip: StripLike, alt: str) -> Picture:
         """Measured against predicted, and below it the difference against the band it was promised."""
-        t = self.when.axis(strip.time_ns)
-        used = used_of(strip)
+        shown = drawn_of(strip)
+        t, used = self.when.axis(strip.time_ns[shown]), used_of(strip)[shown]
         figure = _fixed(3.4)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.0])
-        at, y, m = t[used], strip.measured[used], strip.predicted[used]
-        half = half_width(self.level) * strip.predicted_std[used]
-        size = 3.4 if at.size < 120 else 2.4 if at.size < 500 else 1.5
+        at, y, m = t[used], strip.measured[shown][used], strip.predicted[shown][used]
+        half = half_width(self.level) * strip.predicted_std[shown][used]
+        low, high = _strip_limits(strip.measured[shown], y, m, half)
+        reach = _reach(y - m, half)
         _band(top, at, m, half)
         _band(bottom, at, np.zeros_like(m), half)
-        top.plot(at, y, "o", ms=size, color=INK, mew=0.0, zorder=4)
-        bottom.plot(at, y - m, "o", ms=size, color=INK, mew=0.0, zorder=4)
-        bottom.axhline(0.0, color=BLUE, lw=0.9)
-        low, high = _strip_limits(strip, y, m, half)
-        reach = 1.15 * max(float(np.abs(y - m).max()), 1.2 * float(np.median(half))) if at.size else 1.0
+        _dots(top, at, y, low, high)
+        _dots(bottom, at, y - m, -reach, reach)
         for ax in (top, bottom):
             _grid(ax)
             for start, stop in _pauses(at):
                 ax.axvspan(start, stop, color="0.92", lw=0.0, zorder=0)
-        self._aside(top, strip, t, low, high)
+        _aside(top, strip.status[shown], t, strip.measured[shown], low, high)
         top.set_ylim(low, high)
         bottom.set_ylim(-reach, reach)
         dress(top, "", "", self.words.value())
@@ -356,25 +350,6 @@ class Artist:
         for ax in (top, bottom):
             _small(ax)
         return finish(figure, alt, 130)
-
-    def _aside(self, ax: Axes, strip: StripLike, t: FloatArray, low: float, high: float) -> None:
-        """Readings that were set aside: at their value, or at the edge beyond which it lies."""
-        for status, (marker, colour) in SET_ASIDE.items():
-            here = np.asarray(strip.status == status, dtype=np.bool_)
-            if not here.any():
-                continue
-            value = strip.measured[here]
-            inset = 0.05 * (high - low)
-            shown = np.where(np.isfinite(value), np.clip(value, low + inset, high - inset), low + inset)
-            marks: dict[str, Any] = {"color": colour, "ls": "none", "zorder": 5, "ms": 5.5}
-            if marker == "|":
-                ax.plot(t[here], shown, marker, mew=1.0, **marks)
-            elif status == "out of range":
-                under = np.isfinite(value) & (value < low)
-                ax.plot(t[here][~under], shown[~under], "^", mec=INK, mew=0.5, **marks)
-                ax.plot(t[here][under], shown[under], "v", mec=INK, mew=0.5, **marks)
-            else:
-                ax.plot(t[here], shown, marker, mec=INK, mew=0.5, **marks)
 
     def key(self, statuses: Sequence[str], alt: str) -> Picture:
         """What the marks of the strips mean."""
@@ -540,6 +515,32 @@ def _grid(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
+def _beside(ax: Axes, places: FloatArray, size: tuple[float, float]) -> list[tuple[float, float] | None]:
+    """For each place, where a number of 8 points may stand, in points from it."""
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    page = 72.0 * np.array(size)
+    dots = (places - [left, bottom]) / [right - left, top - bottom] * page
+    taken: list[FloatArray] = []
+    found: list[tuple[float, float] | None] = []
+    for i, dot in enumerate(dots):
+        half = np.array([2.7 * len(str(i + 1)) + 0.5, 4.2])
+        best = None
+        for ring in (0.0, 3.0):
+            for dx, dy in ((1, 1), (-1, 1), (1, -1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1)):
+                centre = dot + (half + 3.0 + ring) * [dx, dy]
+                free = all((np.abs(centre - other[:2]) >= half + other[2:]).any() for other in taken)
+                clear = (np.abs(dots - centre) >= half + 3.5).any(axis=1).all()
+                if free and clear and (centre >= half).all() and (centre <= page - half).all():
+                    best = centre
+                    break
+            if best is not None:
+                break
+        if best is not None:
+            taken.append(np.concatenate([best, half]))
+        found.append(None if best is None else (float(best[0] - dot[0]), float(best[1] - dot[1])))
+    return found
+
+
 def _band(ax: Axes, t: FloatArray, mean: FloatArray, half: FloatArray) -> None:
     """A mean and its band, broken at gaps; a time alone between two gaps gets a bar."""
     if not t.size:
@@ -557,13 +558,62 @@ def _pauses(t: FloatArray) -> list[tuple[float, float]]:
     return [(float(t[i]), float(t[i + 1])) for i in np.flatnonzero(gaps(t))]
 
 
-def _strip_limits(strip: StripLike, y: FloatArray, m: FloatArray, half: FloatArray) -> tuple[float, float]:
+def drawn_of(strip: StripLike) -> NDArray[np.bool_]:
+    """Readings that a strip shows: not those before the run began, of which there may be years."""
+    before = np.asarray(strip.status == "outside", dtype=np.bool_)
+    return ~before if used_of(strip).any() else np.ones_like(before)
+
+
+def _strip_limits(known: FloatArray, y: FloatArray, m: FloatArray, half: FloatArray) -> tuple[float, float]:
+    """Hold every reading that was used and most of what was predicted; the first predictions may be far off."""
     if y.size:
         usual = np.minimum(half, np.median(half))
-        low, high = float(min(y.min(), (m - usual).min())), float(max(y.max(), (m + usual).max()))
+        low = min(float(y.min()), float(np.quantile(m - usual, 0.01)))
+        high = max(float(y.max()), float(np.quantile(m + usual, 0.99)))
     else:
-        known = strip.measured[np.isfinite(strip.measured)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        finite = known[np.isfinite(known)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     pad = 0.08 * (high - low) or max(1.0, 0.1 * abs(high))
     return low - pad, high + pad
 
+
+def _reach(off: FloatArray, half: FloatArray) -> float:
+    """How far up and down differences are shown: all of them, unless a few lie far beyond the others."""
+    if not off.size:
+        return 1.0
+    size = np.abs(off)
+    most = min(float(size.max()), 2.0 * float(np.quantile(size, 0.99)))
+    return 1.15 * max(most, 1.2 * float(np.median(half))) or 1.0
+
+
+def _dots(ax: Axes, t: FloatArray, y: FloatArray, low: float, high: float) -> None:
+    """Readings that were used; those beyond an edge as arrows at it."""
+    size = 3.4 if t.size < 120 else 2.4 if t.size < 500 else 1.5
+    ax.plot(t, y, "o", ms=size, color=INK, mew=0.0, zorder=4)
+    inset = 0.05 * (high - low)
+    for beyond, edge, marker in ((y > high, high - inset, "^"), (y < low, low + inset, "v")):
+        ax.plot(t[beyond], np.full(int(beyond.sum()), edge), marker, ms=4.5, color=INK, mew=0.0, ls="none", zorder=4)
+
+
+def _aside(
+    ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: FloatArray, low: float, high: float
+) -> None:
+    """Readings that were set aside: at their value, or at the edge beyond which it lies."""
+    for name, (marker, colour) in SET_ASIDE.items():
+        here = np.asarray(status == name, dtype=np.bool_)
+        if not here.any():
+            continue
+        value, inset = measured[here], 0.05 * (high - low)
+        shown = np.where(np.isfinite(value), np.clip(value, low + inset, high - inset), low + inset)
+        # Few are marked to be found, many to be told apart.
+        few = int(here.sum()) <= 60
+        marks: dict[str, Any] = {"color": colour, "ls": "none", "zorder": 5, "ms": 5.5 if few else 2.5}
+        under = np.isfinite(value) & (value < low)
+        edge = {"mec": INK, "mew": 0.5} if few else {"mew": 0.0}
+        if marker == "|":
+            ax.plot(t[here], shown, marker, color=colour, ls="none", zorder=5, ms=5.5, mew=1.0)
+        elif name == "out of range":
+            ax.plot(t[here][~under], shown[~under], "^", **marks, **edge)
+            ax.plot(t[here][under], shown[under], "v", **marks, **edge)
+        else:
+            ax.plot(t[here], shown, marker, **marks, **edge)

@@ -47,7 +47,7 @@ def sensor_section(view: View) -> list[Html]:
                 f"{view.max_strips // 2} whose readings fit their bands worst, and others spread over the table."
             )
         )
-    statuses = {status for i in chosen for status in rows[i].by_status}
+    statuses = {status for i in chosen for status in rows[i].by_status if status != "outside" or not rows[i].n_band}
     key = view.artist.key(sorted(statuses), "Key: dots are readings, the blue band is their prediction, grey is a gap.")
     times = "" if view.when.relative else f" Times are in {view.when.zone_name}."
     about = (
@@ -79,7 +79,10 @@ def _strip_cell(view: View, row: SensorRow, picture: Picture) -> Html:
         said = f"{share(row.n_inside, row.n_band)} of {count(row.n_band)} readings inside their band"
     else:
         said = "no reading was used"
-    aside = ", ".join(f"{count(n)} {status}" for status, n in row.by_status.items() if status != "used")
+    aside = ", ".join(
+        f"{count(n)} {status}" + (" (not drawn)" if status == "outside" and row.n_band else "")
+        for status, n in row.by_status.items() if status != "used"
+    )  # fmt: skip
     caption = f"{where}; {said}" + (f"; not used: {aside}" if aside else "") + "."
     return Html(
         f'<figure class="strip"><h3>{row.row + 1}. {words(row.name)}</h3>{image(picture)}'

@@ -19,8 +19,8 @@ def encode(pixels: ArrayLike) -> bytes:
     """The PNG of an image of shape (rows, columns, 3 or more), red, green, blue from 0 to 255; opacity is dropped.
 
     A figure holds a colour map, a few line colours and the blends along their edges.
-    The most frequent colours stay exactly what they are; of the others those that lie
-    farthest from them are kept too, so that no colour moves far, however rare it is.
+    The palette is chosen so that no colour moves far, however rare it is (a colour bar
+    holds each of its colours once), and a frequent one least of all.
     """
     index, palette = indexed(np.asarray(pixels, dtype=np.uint8))
     rows, columns = index.shape
@@ -47,22 +47,21 @@ def indexed(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.ui
     if len(found) <= _COLOURS:
         chosen, place = np.arange(len(found)), np.arange(len(found))
     else:
-        # A stable sort, so that equal counts are cut the same way everywhere.
-        frequent = np.argsort(-counts, kind="stable")[: 3 * _COLOURS // 4]
-        chosen = np.sort(_spread(colours.astype(np.float64), frequent, _COLOURS))
+        chosen = np.sort(_spread(colours.astype(np.float64), counts, _COLOURS))
         place = np.asarray(KDTree(colours[chosen].astype(np.float64)).query(colours.astype(np.float64))[1])
     index = place[inverse].reshape(packed.shape).astype(np.uint8)
     return index, colours[chosen].astype(np.uint8)
 
 
-def _spread(colours: NDArray[np.float64], chosen: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Colours added to the chosen ones until there are n: each time the one farthest from all of them."""
-    far = np.square(np.asarray(KDTree(colours[chosen]).query(colours)[0]))
-    added = []
-    for _ in range(n - len(chosen)):
-        added.append(int(np.argmax(far)))
-        np.minimum(far, np.square(colours - colours[added[-1]]).sum(axis=1), out=far)
-    return np.concatenate([chosen, added])
+def _spread(colours: NDArray[np.float64], counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """n of the colours: the most frequent one, then each time the one whose distance to all before matters most."""
+    weight = np.sqrt(counts)
+    chosen = [int(np.argmax(counts))]
+    far = np.full(len(colours), np.inf)
+    while len(chosen) < n:
+        np.minimum(far, np.square(colours - colours[chosen[-1]]).sum(axis=1), out=far)
+        chosen.append(int(np.argmax(weight * far)))
+    return np.array(chosen)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

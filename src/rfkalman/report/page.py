@@ -53,7 +53,7 @@ def write_report(
     Parameters
     ----------
     record : RunRecord
-        The run, finished or not (``rfkalman.service.RunRecord.open``).
+        The run, finished or not (``rfkalman.runs.RunRecord.open``).
     setup : Setup
         The problem the run was made with.
     path

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from tests.service.column import HOUR_NS, ORIGIN_NS, clean_lines, messy_lines, run, setup, stamp, write_table
+from tests.runs.column import HOUR_NS, ORIGIN_NS, clean_lines, messy_lines, run, setup, stamp, write_table
 
 import rfkalman as rk
 from rfkalman.errors import TimeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.io.readings import read_csv
-from rfkalman.service import Runner, RunRecord
+from rfkalman.runs import Runner, RunRecord
 
 LINES = clean_lines(26)
 DEPTHS = np.linspace(0.0, 1.0, 7)[:, None]

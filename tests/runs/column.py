@@ -23,7 +23,7 @@ import numpy as np
 
 import rfkalman as rk
 from rfkalman.io.readings import TableFormat, read_csv
-from rfkalman.service import Runner
+from rfkalman.runs import Runner
 
 HOUR_NS = 3_600_000_000_000
 ORIGIN_NS = 1_700_000_000_000_000_000 - 1_700_000_000_000_000_000 % HOUR_NS

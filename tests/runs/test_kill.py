@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.service import column
-from tests.service.column import digest, messy_lines, run, setup, write_table
+from tests.runs import column
+from tests.runs.column import digest, messy_lines, run, setup, write_table
 
 
 def killed(folder: Path, seed: int, n_runs: int, n_kills: int) -> dict:

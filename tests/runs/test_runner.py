@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from tests.service.column import (
+from tests.runs.column import (
     HOUR_NS,
     ORIGIN_NS,
     clean_lines,
@@ -34,8 +34,8 @@ from rfkalman.errors import RFKalmanWarning
 from rfkalman.filters import kalman
 from rfkalman.io.readings import Position, read_csv
 from rfkalman.io.store import StoreError
-from rfkalman.service import Runner, RunRecord
-from rfkalman.service.replay import Filter, ResumeError
+from rfkalman.runs import Runner, RunRecord
+from rfkalman.runs.replay import Filter, ResumeError
 
 POSTERIOR = ("analyses", "final")
 
