@@ -346,7 +346,7 @@ def test_a_block_is_shown_as_slices(tmp_path: Path) -> None:
     with finished(tmp_path, block(), lines) as run:
         page = Page(write_report(*run, tmp_path / "report.html", **{**SMALL, "max_frames": 2, "max_strips": 1}))
     assert "mg/l" in page.text and "those away from a plane are grey" in page.text
-    assert "Probability of more than 1.2 mg/l" in page.text.replace("\u00a0", " ")
+    assert "Probability of more than 1.2 mg/l at 2024-01-01 04:00 UTC; " in page.text.replace("\u00a0", " ")
 
 
 def test_no_threshold_no_exceedance(tmp_path: Path) -> None:

@@ -188,13 +188,17 @@ def _exceedance_profile(view: View) -> Html:
 
 
 def _exceedance_maps(view: View) -> list[Html]:
-    found, values = [], view.setup.output.thresholds
+    found, values, mean = [], view.setup.output.thresholds, _extent(view)[0]
     for value in values[:THRESHOLDS]:
         text = _threshold(view, value)
         alt = f"Probability that {view.setup.labels.field} exceeds {text} at {view.when.short(view.at)}."
         drawn = view.artist.exceedance(view.field, view.last.planes, for_figure(text, 30), value, view.places, alt)
-        below = f"Probability of more than {text} at {view.when(view.at)}; the line is where it is 50 %."
-        found.append(figure([drawn], below))
+        # The median is the mean, so 50 % lies where the mean crosses the threshold.
+        if mean.max() <= value:
+            line = "nowhere more than 50 %"
+        else:
+            line = "everywhere more than 50 %" if mean.min() > value else "the line is where it is 50 %"
+        found.append(figure([drawn], f"Probability of more than {text} at {view.when(view.at)}; {line}."))
     parts = [Html(f'<div class="pair">{"".join(found)}</div>')] if found else []
     if len(values) > THRESHOLDS:
         parts.append(paragraph(f"{len(values) - THRESHOLDS} more thresholds are not shown.", "soft"))
