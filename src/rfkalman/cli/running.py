@@ -214,6 +214,11 @@ def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
     written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
     if report:
         with progress_bar() as bars:
-            bars.add_task("report", total=None, what="drawing")
-            written.append(write_report(finished.record, setup, folder / "report.html", command=command_line()))
+            task = bars.add_task("report", total=None, what="")
+            written.append(
+                write_report(
+                    finished.record, setup, folder / "report.html", command=command_line(),
+                    progress=lambda part: bars.update(task, what=part),
+                )
+            )  # fmt: skip
     return written
