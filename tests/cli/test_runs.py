@@ -208,3 +208,116 @@ def test_every_command_explains_itself(capsys):
         assert run([name, "--help"]) == 0
         said = capsys.readouterr().out
         assert "--json" in said and "--debug" in said, name
+
+
+# -- what a tester found ----------------------------------------------------------------------------------------------
+
+
+def lines_of(soil, first, last):
+    text = (soil / "readings.csv").read_text().splitlines(keepends=True)
+    return text[0] + "".join(text[first:last])
+
+
+def test_a_file_replaced_by_a_shorter_or_another_one_is_read_from_its_start(soil, tmp_path, capsys):
+    """Byte offsets alone would skip it without a word; nothing that arrived may be lost."""
+    problem, table = str(soil / "problem.toml"), tmp_path / "live.csv"
+    out = ["--out", str(tmp_path / "o"), "--idle", "0.2", "--every", "0.1", "--no-report", "--json"]
+    arrived = []
+    for first, last in ((1, 31), (100, 112), (200, 272)):
+        table.write_text(lines_of(soil, first, last))
+        assert run(["watch", problem, str(table), *out]) == 0
+        arrived.append(json.loads(capsys.readouterr().out)["arrived"])
+    assert arrived == [30, 42, 114]
+
+
+def test_a_file_named_from_another_folder_is_the_same_source(soil, tmp_path, monkeypatch, capsys):
+    problem = soil / "problem.toml"
+    arguments = ["--out", str(tmp_path / "o"), "--no-report", "--json"]
+    assert run(["run", str(problem), str(soil / "readings.csv"), *arguments, "--until", "2024-03-06"]) == 0
+    capsys.readouterr()
+    monkeypatch.chdir(soil)
+    assert run(["run", "problem.toml", "readings.csv", *arguments, "--resume"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["arrived"] == HEAD - 1 and facts["counts"]["late"] == 0
+
+
+def test_the_report_never_lands_on_something_else(soil, finished, capsys):
+    problem = soil / "problem.toml"
+    before = problem.read_bytes()
+    assert run(["report", str(problem), "--out", str(finished), "--to", str(problem)]) == 2
+    other = finished / "other.html"
+    other.write_text("<p>mine</p>")
+    assert run(["report", str(problem), "--out", str(finished), "--to", str(other)]) == 2
+    assert problem.read_bytes() == before and other.read_text() == "<p>mine</p>"
+    assert "not a report of ours" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_stray_table_is_followed_all_the_same(soil, tmp_path, capsys):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "0.csv").write_text("foo,bar\n1,2\n")
+    (folder / "1.csv").write_text(lines_of(soil, 1, 51))
+    arguments = ["--out", str(tmp_path / "o"), "--idle", "0.2", "--every", "0.1", "--no-report", "--json"]
+    assert run(["watch", str(soil / "problem.toml"), str(folder), *arguments]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["arrived"] == 50 and "0.csv is set aside" in said.err
+
+
+@pytest.mark.parametrize("table", ["missing.csv", "wrong.csv"])
+def test_a_table_that_cannot_be_read_leaves_nothing_behind(soil, tmp_path, table, capsys):
+    (tmp_path / "wrong.csv").write_text("a;b;c\n1;2;3\n")
+    arguments = [str(soil / "problem.toml"), str(tmp_path / table), "--out", str(tmp_path / "o")]
+    assert run(["run", *arguments]) == 2
+    assert table in capsys.readouterr().err
+    assert not (tmp_path / "o" / "run.sqlite").exists()
+
+
+def test_resume_begins_a_run_that_was_killed_before_it_began(soil, tmp_path):
+    assert run(["run", str(soil / "problem.toml"), "--out", str(tmp_path), "--resume", "--no-report"]) == 0
+
+
+def test_a_number_is_not_a_date(soil, tmp_path, capsys):
+    """On a problem with dates, --until 2024 must not mean 2024 hours."""
+    assert run(["run", str(soil / "problem.toml"), "--out", str(tmp_path), "--until", "12.5", "--no-report"]) == 2
+    assert "--until" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--ahead", "1e30"], ["--at", "2020-01-01"], ["--points", "latin.csv"], ["--points", "nowhere.csv"]],
+    ids=lambda a: " ".join(a),
+)
+def test_odd_forecasts_end_in_one_message(soil, finished, tmp_path, arguments, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latin.csv").write_bytes(b"depth,name\n0.1,caf\xe9\n")
+    assert run(["forecast", str(soil / "problem.toml"), "--out", str(finished), *arguments]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_defect_of_ours_has_a_code_of_its_own(soil, monkeypatch, capsys):
+    def broken(*_, **__):
+        raise ZeroDivisionError("x")
+
+    monkeypatch.setattr(Problem, "check", broken)
+    assert run(["check", str(soil / "problem.toml")]) == 3
+    said = capsys.readouterr().err
+    assert "should not have happened" in said and "Traceback" not in said
+
+
+def test_names_reach_the_terminal_as_they_are(soil, tmp_path, capsys):
+    """No emoji made of a path, no escape sequence of a stranger obeyed."""
+    from rfkalman.cli.app import say
+
+    say("wrote :x:/o \x1b[31mred")
+    assert capsys.readouterr().out == "wrote :x:/o ?[31mred\n"
+
+
+def test_init_takes_the_column_that_knows_the_sensors(tmp_path, capsys):
+    """A column of test names that are also well names must not be taken for the wells."""
+    (tmp_path / "sensors.csv").write_text("sensor_id,x_m,y_m\nB1,0,0\nB2,5,0\nB3,0,7\n")
+    rows = [f"{test},{t},{well},0.0{t}" for test in ("B2", "B3") for t in (1, 2, 3) for well in ("B1", "B2", "B3")]
+    (tmp_path / "observations.csv").write_text("test,time_s,sensor_id,drawdown_m\n" + "\n".join(rows) + "\n")
+    tables = [str(tmp_path / "sensors.csv"), "--readings", str(tmp_path / "observations.csv")]
+    assert run(["init", *tables, "--out", str(tmp_path / "p.toml")]) == 0
+    text = (tmp_path / "p.toml").read_text()
+    assert 'sensor = "test"' not in text

@@ -59,15 +59,14 @@ def open_run(setup: Setup, out: Path | None) -> Run:
 
 def moment(problem: Problem, setup: Setup, text: str, option: str) -> int:
     """A time on the command line: a date as in the problem file, or a number in its unit for relative clocks."""
-    try:
-        number = float(text)
-    except ValueError:
-        if setup.clock.relative:
-            raise ValueRangeError(
-                f"{option} {text!r}: times are numbers in {setup.labels.time_unit} here, not dates."
-            ) from None
+    if not setup.clock.relative:
         return moment_ns(problem, option, text, moments(problem))
-    return setup.clock.from_model(number)
+    try:
+        return setup.clock.from_model(float(text))
+    except ValueError:
+        raise ValueRangeError(
+            f"{option} {text!r}: times are numbers in {setup.labels.time_unit} here, not dates."
+        ) from None
 
 
 def said_time(setup: Setup, t_ns: int) -> str:
@@ -94,7 +93,7 @@ def unknown_lines(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> list[s
     for name, found in unknowns.items():
         measure = measures[name]
         some = [
-            f"{measure.factor * m:.4g} +- {measure.factor * s:.2g} {measure.unit} ({100 * i:.0f} % identified)"
+            f"{measure.factor * m:.4g} +- {measure.factor * s:.2g} {measure.unit} ({max(0, round(100 * i))} % identified)"
             for m, s, i in zip(found.mean[:6], found.std[:6], found.identified[:6], strict=True)
         ]
         more = f" and {found.mean.size - 6} more" if found.mean.size > 6 else ""
@@ -126,3 +125,12 @@ def finite(value: Any) -> float | None:
     """A number for JSON; null where it is not one."""
     number = float(value)
     return number if number == number and abs(number) != float("inf") else None
+
+
+def plain(value: Any) -> Any:
+    """The same data with null in place of every number JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return finite(value) if isinstance(value, float) else value

@@ -28,8 +28,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 #: People read standard error, machines standard output.
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
-output = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+output = Console(highlight=False, soft_wrap=True, emoji=False)
+#: What a terminal would obey instead of showing; names come from files of others.
+_CONTROL = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 json_option = Annotated[bool, typer.Option("--json", help="Print data for machines on standard output.")]
 debug_option = Annotated[
@@ -54,7 +56,7 @@ def _options(
 
 def say(text: str, *, machine: bool = False) -> None:
     """A line for people; on standard error when standard output belongs to a machine."""
-    (errors if machine else output).print(text, markup=False)
+    (errors if machine else output).print(text.translate(_CONTROL), markup=False)
 
 
 @contextlib.contextmanager
@@ -85,6 +87,13 @@ def run(arguments: list[str] | None = None) -> int:
         if wants_trace:
             traceback.print_exc()
         else:
-            errors.print(f"rfkalman: {error}", markup=False)
+            say(f"rfkalman: {error}", machine=True)
         return 2
+    except Exception as error:
+        if wants_trace:
+            traceback.print_exc()
+        else:
+            say(f"rfkalman: this should not have happened ({type(error).__name__}: {error}); --debug shows where. "
+                "Nothing that was stored is lost.", machine=True)  # fmt: skip
+        return 3
     return 0

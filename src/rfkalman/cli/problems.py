@@ -11,7 +11,7 @@ import typer
 from ..errors import ValueRangeError
 from ..problem import Problem
 from ..problem.templates import EXAMPLES, copy_example, problem_text, to_fill_in
-from ._runs import problem_argument
+from ._runs import plain, problem_argument
 from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["check", "init"]
@@ -72,7 +72,7 @@ def check(
         files = [stated.path(name) for name in stated.input.files]
         report = stated.check(files if data and files else None)
     if as_json:
-        typer.echo(json.dumps(report.as_dict(), indent=1, allow_nan=False, default=str))
+        typer.echo(json.dumps(plain(report.as_dict()), indent=1, allow_nan=False, default=str))
     else:
         say(str(report))
     if not report.holds:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import ValueRangeError
 from ..experiments import page
 from ..experiments.base import Effort
 from ..experiments.catalogue import EXPERIMENTS, find
@@ -34,6 +35,10 @@ def reproduce(
     """
     chosen = find(names or [])
     effort = Effort(seeds=seeds if seeds is not None else (48 if quick else 384), quick=quick)
+    # Where it cannot be written, say so before the work and not after it.
+    out.mkdir(parents=True, exist_ok=True)
+    if table is not None and not table.parent.is_dir():
+        raise ValueRangeError(f"--table {table}: the folder {table.parent} does not exist.")
     with progress_bar() as bars:
         tasks = {e.name: bars.add_task(e.name, total=1.0, what="waiting") for e in chosen}
 

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from .._checks import FloatArray
-from ..errors import ShapeError
+from ..errors import ShapeError, ValueRangeError
 from ..io.export import export as write_export
 from ..problem import Problem, Setup
 from ..problem.certified import certify_problem
@@ -64,7 +64,15 @@ def forecast(
         if ahead is not None or not times:
             base = setup.clock.from_model(setup.model.start) if last is None else last
             span = stated.units.convert(ahead if ahead is not None else _default_ahead(setup), "duration")
+            if not span * setup.clock.unit_ns < 3.2e18:
+                raise ValueRangeError(f"--ahead {ahead!r} is more than a hundred years; give a shorter one.")
             times += [base + round(span * setup.clock.unit_ns * k / steps) for k in range(1, steps + 1)]
+        start = setup.clock.from_model(setup.model.start)
+        early = [t for t in times if t < start]
+        if early:
+            raise ValueRangeError(
+                f"--at {said_time(setup, early[0])} lies before the start of the problem, {said_time(setup, start)}."
+            )
         names, places = _places(setup, points)
         thresholds = threshold if threshold else list(setup.output.thresholds)
         rows: list[dict[str, Any]] = []
@@ -91,6 +99,14 @@ def forecast(
     typer.echo(table.getvalue(), nl=False)
 
 
+def _require_own(target: Path) -> None:
+    """Refuse to write a page over something that is not an earlier page of ours."""
+    if target.suffix not in (".html", ".htm"):
+        raise ValueRangeError(f"--to {target}: the report is a page, name it .html.")
+    if target.exists() and (not target.is_file() or b"rfkalman" not in target.read_bytes()[:65536]):
+        raise ValueRangeError(f"--to {target} exists and is not a report of ours; name another file.")
+
+
 def _default_ahead(setup: Setup) -> float:
     """Six steps of the problem; six of its units where it has no step."""
     return 6.0 if setup.clock.step_ns is None else 6.0 * setup.clock.step_ns / setup.clock.unit_ns
@@ -100,8 +116,11 @@ def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:
     if table is None:
         inside = np.flatnonzero(setup.sensors.inside)
         return [setup.sensors.ids[i] for i in inside], setup.sensors.coords[inside]
-    with open(table, encoding="utf-8-sig", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ShapeError(f"{table} is not a CSV table in UTF-8: {error}.") from error
     axes = setup.labels.axes
     if not rows or any(axis not in rows[0] for axis in axes):
         found = ", ".join(rows[0]) if rows else "no rows"
@@ -137,6 +156,7 @@ def report(
         if certificates:
             findings = list(certify_problem(stated, progress=lambda text: bars.update(task, what=text)).findings)
         target = to if to is not None else found.path.parent / "report.html"
+        _require_own(target)
         written = write_report(found.record, setup, target, command=command_line(), certificates=findings)
     if as_json:
         typer.echo(json.dumps({"written": [str(written)]}))
@@ -160,6 +180,8 @@ def export(
 ) -> None:
     """Write mean, std and exceedance on a grid as NetCDF (CF), Zarr, CSV or GeoTIFF."""
     stated, setup = load(problem, quiet=True)
+    if target.exists() and not overwrite:
+        raise ValueRangeError(f"{target} exists already; --overwrite replaces it.")
     with open_run(setup, out) as found, progress_bar() as bars:
         task = bars.add_task("export", total=1.0, what=str(target))
         times = [moment(stated, setup, text, "--at") for text in at] if at else None

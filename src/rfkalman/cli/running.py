@@ -66,8 +66,10 @@ def run(
     stated, setup = load(problem, machine=as_json)
     until_ns = None if until is None else moment(stated, setup, until, "--until")
     with _analysing() as told:
-        finished = run_files(setup, readings or None, place_of(setup, out), resume=resume, until_ns=until_ns,
-                             rebuild=rebuild, facts={"command": command_line()}, progress=told)  # fmt: skip
+        # With --resume a run that was killed before it began is simply begun.
+        finished = run_files(setup, readings or None, place_of(setup, out), resume=None if resume else False,
+                             until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
+                             progress=told)  # fmt: skip
     with finished:
         _finish(setup, finished, report, as_json, began)
 
@@ -90,6 +92,8 @@ def watch(
     stated, setup = load(problem, machine=as_json)
     until_ns = None if until is None else moment(stated, setup, until, "--until")
     folder = place_of(setup, out)
+    if source != "-" and not Path(source).exists():
+        raise ValueRangeError(f"{source} does not exist; watch follows a file, a folder, or - (standard input).")
     folder.mkdir(parents=True, exist_ok=True)
     runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=_AHEAD_NS, rebuild=rebuild,
                          facts={"command": command_line()}, progress=_live(setup, as_json))  # fmt: skip
@@ -102,12 +106,8 @@ def watch(
                 runner.consume(f"standard input {sessions + 1}", table_reader(setup, sys.stdin.buffer))
             else:
                 place = Path(source)
-                if not place.exists():
-                    raise ValueRangeError(
-                        f"{place} does not exist; watch follows a file, a folder, or - (standard input)."
-                    )
                 with _Patience(runner, every, idle).listening() as patience:
-                    follow(runner, setup, lambda: _files(place), patience)
+                    follow(runner, setup, lambda: _files(place), patience, lambda text: say(text, machine=True))
         finally:
             runner.flush()
     with open_run(setup, out) as finished:
@@ -115,8 +115,9 @@ def watch(
 
 
 def _files(place: Path) -> Iterable[Path]:
-    if place.is_file():
-        return [place]
+    if not place.is_dir():
+        # A file that is being rotated may be gone for a moment.
+        return [place] if place.is_file() else []
     return sorted(p for p in place.iterdir() if p.is_file() and p.suffix in (".csv", ".jsonl", ".ndjson"))
 
 

@@ -301,7 +301,9 @@ def find_column(header: list[str], name: str, role: str) -> int:
         return found[0]
     shown = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
     problem = "names it more than once" if found else "does not have it"
-    raise ReadingsError(f"the {role} column is to be {name!r} but the header {problem}; it has: {shown[:400]}.")
+    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    hint = f" Columns seem to be separated by {other!r}: say so (input.delimiter)." if other else ""
+    raise ReadingsError(f"the {role} column is to be {name!r} but the header {problem}; it has: {shown[:400]}.{hint}")
 
 
 def wide_columns(header: list[str], layout: TableFormat, other: set[int]) -> list[tuple[int, str]]:

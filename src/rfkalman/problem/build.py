@@ -92,6 +92,8 @@ def _clock(problem: Problem) -> Clock:
     step_ns = None if step is None else round(step * unit_ns)
     if step_ns == 0:
         raise problem.error("time.step", f"{time.step!r} is shorter than a nanosecond.")
+    if step_ns is not None and step_ns > 10**18:
+        raise problem.error("time.step", f"{time.step!r} is longer than 30 years; a batch is what is read together.")
     reorder_ns = round(problem.number("time.reorder") * unit_ns)
     rule = moments(problem)
     if time.start is None:

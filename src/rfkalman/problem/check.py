@@ -455,8 +455,10 @@ def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
                     f"the longest is {data.longest_gap:.4g} {unit}.")
         )  # fmt: skip
     if data.too_late:
-        warn("time.reorder", f"{data.too_late} readings come later than the reorder window allows; sort the "
-             "table by time, or widen the window.")
+        found.append(
+            Finding("note", "time.reorder", f"{data.too_late} readings stand later in the table than the reorder "
+                    "window would allow a live stream; `run` goes by time and takes them.")
+        )  # fmt: skip
     if data.usable and data.first_ns is not None and data.spacing:
         wait = setup.clock.to_model(data.first_ns)
         if wait > 1000.0 * data.spacing:

@@ -86,7 +86,9 @@ def _named(column: str) -> tuple[str, str]:
         unit = "/".join(tokens[k:])
         # One-letter names and words that pint happens to know are more often part of the name.
         if _is_unit(unit) and unit not in ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u"):
-            return "_".join(tokens[:k]).lower(), unit
+            # Nobody measures temperature in coulomb or farad.
+            known_as = {"C": "degC", "F": "degF"}.get(unit, unit) if "temp" in column.lower() else unit
+            return "_".join(tokens[:k]).lower(), known_as
     return column.lower(), ""
 
 
@@ -252,8 +254,10 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
         rows = [(i, name, text) for name, column in cells.items() for i, text in enumerate(column)]
     else:
         layout = "long"
-        sensor = next((c for c in table.header if c != time and known & set(table.column(c))), None)
-        if sensor is None:
+        # The column that knows most of the sensors: a column of test names may share some of them.
+        shares = {c: len(known & set(table.column(c))) for c in table.header if c != time}
+        sensor = max(shares, key=lambda c: (shares[c], "sensor" in c.lower(), "id" in c.lower()), default=None)
+        if sensor is None or not shares[sensor]:
             raise table.error("no column holds ids of the sensor table, and none is named after a sensor.")
         candidates = [c for c in table.header if c not in (time, sensor) and _mostly_numbers(table.column(c))]
         if not candidates:

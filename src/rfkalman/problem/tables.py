@@ -68,6 +68,8 @@ def _require_size(problem: Problem, key: str, path: Path) -> None:
         size = path.stat().st_size
     except OSError as error:
         raise problem.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
+    if not path.is_file():
+        raise problem.error(key, f"{str(path)!r} is not an ordinary file.")
     if size > LIMITS["table_bytes"]:
         raise problem.error(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read.")
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ..field import Field
-from ..io.readings import Chunk, Position, TableFormat, from_frame, read_csv, read_jsonl
+from ..io.readings import Chunk, Position, ReadingsError, TableFormat, from_frame, read_csv, read_jsonl
 from ..model import UnknownReport
 from .record import RunRecord
 from .replay import SetupLike
@@ -20,6 +22,7 @@ __all__ = ["STORE", "InputLike", "ReadableSetup", "Run", "follow", "run", "sourc
 
 #: Name of the store inside an output folder.
 STORE = "run.sqlite"
+_HEAD, _HEAD_BYTES = "head of ", 4096
 
 
 class InputLike(Protocol):
@@ -136,13 +139,20 @@ def run(
         if scratch is None:
             place.mkdir(parents=True, exist_ok=True)
         path = place / STORE
+        sources = list(_sources(setup, readings))
+        for _, read, file in sources:
+            if file is not None:
+                require_readable(file, read)
         runner = Runner.open(
             path, setup, resume=resume, until_ns=until_ns, rebuild=rebuild, facts=facts, progress=progress
         )
         with runner:
-            for name, read in _sources(setup, readings):
+            for name, read, file in sources:
                 # The order of lines in a file means nothing (many are sorted by sensor): gather, then go by time.
-                runner.consume(name, read, gather=True)
+                source = name if file is None else source_name(runner, file)
+                runner.consume(source, read, gather=True)
+                if file is not None:
+                    remember(runner, source, file)
             runner.flush()
         return Run(setup, path, scratch)
     except BaseException:
@@ -151,7 +161,10 @@ def run(
         raise
 
 
-def _sources(setup: ReadableSetup, readings: Any) -> Iterator[tuple[str, Callable[[Position], Iterable[Chunk]]]]:
+_Source = tuple[str, Callable[[Position], Iterable[Chunk]], Path | None]
+
+
+def _sources(setup: ReadableSetup, readings: Any) -> Iterator[_Source]:
     if readings is None:
         given: list[Any] = list(setup.input.files)
     elif isinstance(readings, (str, os.PathLike)):
@@ -160,11 +173,57 @@ def _sources(setup: ReadableSetup, readings: Any) -> Iterator[tuple[str, Callabl
         given = list(readings)
     else:
         table = readings
-        yield "table", lambda position: from_frame(table, setup.table_format(), start=position)
+        yield "table", lambda position: from_frame(table, setup.table_format(), start=position), None
         return
     for item in given:
         path = Path(item)
-        yield str(path), source_reader(setup, path)
+        yield str(path), source_reader(setup, path), path
+
+
+def require_readable(path: Path, read: Callable[[Position], Iterable[Chunk]]) -> None:
+    """Refuse a file that is not there, or whose header cannot be understood, before anything is made."""
+    if not path.is_file():
+        raise ReadingsError(f"the table of readings {path} does not exist.")
+    try:
+        next(iter(read(Position())), None)
+    except ReadingsError as error:
+        raise ReadingsError(f"{path}: {error}") from error
+
+
+def source_name(runner: Runner, path: Path) -> str:
+    """The name under which a file goes on being read.
+
+    The same file is the same source from whatever folder it is named. A file that
+    shrank, or that no longer begins with the bytes that were read, is another file
+    under an old name: it is read from its start as a source of its own.
+    """
+    base = str(path.resolve())
+    for version in count(1):
+        name = base if version == 1 else f"{base} (replaced, {version})"
+        known = runner.store.meta().get(_HEAD + name)
+        offset = runner.position(name).offset
+        if known is None and not offset:
+            return name
+        size, digest = (known or "0:").split(":", 1)
+        if path.stat().st_size >= offset and _head(path, int(size)) == digest:
+            return name
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+def remember(runner: Runner, source: str, path: Path) -> None:
+    """Keep a mark of how a file begins, so that another file under its name is noticed."""
+    size = min(_HEAD_BYTES, runner.position(source).offset)
+    mark = f"{size}:{_head(path, size)}"
+    if runner.store.meta().get(_HEAD + source) != mark:
+        with runner.store.transaction():
+            runner.store.put_meta({_HEAD + source: mark})
+
+
+def _head(path: Path, size: int) -> str:
+    if not size:
+        return ""
+    with path.open("rb") as stream:
+        return hashlib.sha256(stream.read(size)).hexdigest()
 
 
 def source_reader(setup: ReadableSetup, path: Path, final: bool = True) -> Callable[[Position], Iterable[Chunk]]:
@@ -182,9 +241,16 @@ def table_reader(setup: ReadableSetup, stream: Any) -> Callable[[Position], Iter
 
 
 def follow(
-    runner: Runner, setup: ReadableSetup, places: Callable[[], Iterable[Path]], wait: Callable[[], bool]
+    runner: Runner,
+    setup: ReadableSetup,
+    places: Callable[[], Iterable[Path]],
+    wait: Callable[[], bool],
+    complain: Callable[[str], None] | None = None,
 ) -> None:
     """Take in what is appended to files, again and again, until ``wait`` says that it is enough.
+
+    A file that cannot be understood is set aside, once, with a word in the record;
+    one that is gone may come back.
 
     Parameters
     ----------
@@ -194,13 +260,29 @@ def follow(
         The files that exist now (one, or those of a folder), in order.
     wait : callable
         Sleeps; gives False when no more is wanted.
+    complain : callable, optional
+        Told about files that are set aside.
     """
+    aside: set[Path] = set()
     while True:
         for path in places():
-            name = str(path)
-            # A file without a line yet has no header either.
-            if path.stat().st_size > runner.position(name).offset:
-                for chunk in source_reader(setup, path, final=False)(runner.position(name)):
-                    runner.feed(chunk, name)
+            if path in aside:
+                continue
+            try:
+                name = source_name(runner, path)
+                position = runner.position(name)
+                # A file without a line yet has no header either.
+                if path.stat().st_size > position.offset:
+                    for chunk in source_reader(setup, path, final=False)(position):
+                        runner.feed(chunk, name)
+                    remember(runner, name, path)
+            except FileNotFoundError:
+                continue
+            except ReadingsError as error:
+                aside.add(path)
+                with runner.store.transaction():
+                    runner.store.event("set aside", f"{path}: {error}")
+                if complain is not None:
+                    complain(f"{path} is set aside: {error}")
         if runner.done or not wait():
             return
