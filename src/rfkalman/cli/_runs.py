@@ -93,7 +93,8 @@ def unknown_lines(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> list[s
     for name, found in unknowns.items():
         measure = measures[name]
         some = [
-            f"{measure.factor * m:.4g} +- {measure.factor * s:.2g} {measure.unit} ({max(0, round(100 * i))} % identified)"
+            f"{measure.factor * m:.4g} +- {measure.factor * s:.2g} {measure.unit} "
+            f"({max(0, round(100 * i))} % identified)"
             for m, s, i in zip(found.mean[:6], found.std[:6], found.identified[:6], strict=True)
         ]
         more = f" and {found.mean.size - 6} more" if found.mean.size > 6 else ""
