@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -321,3 +322,20 @@ def test_init_takes_the_column_that_knows_the_sensors(tmp_path, capsys):
     assert run(["init", *tables, "--out", str(tmp_path / "p.toml")]) == 0
     text = (tmp_path / "p.toml").read_text()
     assert 'sensor = "test"' not in text
+
+
+def test_an_unknown_far_from_its_prior_is_pointed_out(tmp_path, capsys):
+    """A pump assumed at 1 l/s within 0.2 that turns out at four times that: the prior or the model is wrong."""
+    assert run(["init", "--example", "pumping", "--out", str(tmp_path / "p")]) == 0
+    problem = tmp_path / "p" / "problem.toml"
+    text = problem.read_text()
+    start = text.index("strength")
+    changed = re.sub(r'mean = "[^"]*"', 'mean = "1 l/s"', text[start:], count=1)
+    changed = re.sub(r'std = "[^"]*"', 'std = "0.2 l/s"', changed, count=1)
+    capsys.readouterr()
+    arguments = ["--no-report", "--out", str(tmp_path / "o")]
+    assert run(["run", str(problem), *arguments]) == 0
+    assert "prior standard deviations" not in capsys.readouterr().out
+    problem.write_text(text[:start] + changed)
+    assert run(["run", str(problem), "--no-report", "--out", str(tmp_path / "q")]) == 0
+    assert "prior standard deviations from what was assumed" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import typer
 
 from ..errors import ValueRangeError
@@ -23,6 +24,9 @@ from .app import progress_bar, say
 __all__ = [
     "command_line", "counts_line", "folder_option", "load", "moment", "open_run", "problem_argument", "said_time",
 ]  # fmt: skip
+
+#: A posterior further than this from its prior deserves a word: the prior, or the model around it, may be wrong.
+SURPRISING = 3.0
 
 problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
 folder_option = Annotated[
@@ -98,8 +102,20 @@ def unknown_lines(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> list[s
             for m, s, i in zip(found.mean[:6], found.std[:6], found.identified[:6], strict=True)
         ]
         more = f" and {found.mean.size - 6} more" if found.mean.size > 6 else ""
-        lines.append(f"{measure.title}: {', '.join(some)}{more}")
+        far = surprise(setup, found)
+        warned = f"; warning: {far:.1f} prior standard deviations from what was assumed" if far > SURPRISING else ""
+        lines.append(f"{measure.title}: {', '.join(some)}{more}{warned}")
     return lines
+
+
+def surprise(setup: Setup, found: UnknownReport) -> float:
+    """How far the posterior of an unknown lies from its prior, in standard deviations of the prior; the largest."""
+    (block,) = (block for block in setup.model.blocks if block.name == found.name)
+    left = 1.0 - found.identified
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = found.std / np.sqrt(left)
+        far = np.abs(found.mean - block.mean) / before
+    return float(np.max(far[np.isfinite(far)], initial=0.0))
 
 
 def unknown_numbers(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> dict[str, Any]:
@@ -112,6 +128,7 @@ def unknown_numbers(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> dict
             "mean": (measures[name].factor * found.mean).tolist(),
             "std": (measures[name].factor * found.std).tolist(),
             "identified": found.identified.tolist(),
+            "prior_stds_away": finite(surprise(setup, found)),
         }
         for name, found in unknowns.items()
     }
