@@ -1082,3 +1082,13 @@ def test_impossible_blocks_are_refused_by_name(rod, block, message):
     """The argument, what arrived, and what to write instead."""
     with pytest.raises(rk.RFKalmanError, match=message):
         rk.Model(rod, SMOOTH, blocks=[block])
+
+
+def test_a_source_between_the_quadrature_nodes_is_not_taken_for_one_that_is_held():
+    """Seen by no node of the space's own rule its load is zero; a finer rule notices, and the user is told."""
+    space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, 0.2, seed=0)))
+    nodes = np.sort(space.rule.points[:, 0])
+    gap = int(np.argmax(np.diff(nodes)))
+    middle, width = nodes[gap : gap + 2].mean(), np.diff(nodes).max() / 12.0
+    with pytest.warns(rk.RFKalmanWarning, match="holds only"):
+        rk.LatentSource(lambda x: np.exp(-0.5 * ((x[:, 0] - middle) / width) ** 2), (0.0, 1.0)).on(space)
