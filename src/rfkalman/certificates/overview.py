@@ -95,6 +95,7 @@ def certify(
     failure_prob: float = 0.05,
     reused: bool = False,
     start_mean_error: float | None = None,
+    evaluations: int = 1_000_000,
     progress: Callable[[str], None] | None = None,
 ) -> Overview:
     """Turn the hypotheses of the contraction theorem into checked numbers for one problem.
@@ -119,6 +120,8 @@ def certify(
         Whether the same sensors are read at every time.
     start_mean_error : float, optional
         || m_0 - zbar_0 ||; from prior and trajectory where there is one.
+    evaluations : int
+        Points at which the leverage certificate may evaluate the basis; fewer give a looser bound, sooner.
     progress : callable, optional
         Told which certificate is next.
 
@@ -136,7 +139,7 @@ def certify(
     _require_fit(space, prior, steps, observations, grid)
     asking = _Asking(progress)
     asking.begin("leverage")
-    leverage = _leverage(asking, space)
+    leverage = _leverage(asking, space, evaluations)
     asking.begin("gram")
     deviation = _gram(asking, space, leverage, prior, steps, observations, eta, failure_prob, reused)
     if trajectory is None:
@@ -237,12 +240,12 @@ def _require_fit(
             )
 
 
-def _leverage(asking: _Asking, space: WhitenedSpace) -> lev.Leverage | None:
+def _leverage(asking: _Asking, space: WhitenedSpace, evaluations: int) -> lev.Leverage | None:
     """Second order where curvatures are bounded, first order elsewhere."""
     peak = asking.ask("leverage", lambda: lev.realised(space))
     if peak is None:
         return None
-    found = asking.ask("leverage, second order", lambda: lev.refined(space, peak=peak))
+    found = asking.ask("leverage, second order", lambda: lev.refined(space, budget=evaluations, peak=peak))
     if found is None:
         found = asking.ask("leverage, first order", lambda: lev.first_order(space, peak=peak))
     if found is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +13,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import typer
 
-from ..errors import ValueRangeError
+from ..certificates.findings import Finding
+from ..errors import RFKalmanError, ValueRangeError
 from ..model import UnknownReport
 from ..problem import Problem, Setup
+from ..problem.certified import certify_problem
 from ..problem.tables import moment_ns, moments
 from ..report._page_words import unknown_measures
 from ..runs.session import STORE, Run
@@ -143,6 +145,14 @@ def finite(value: Any) -> float | None:
     """A number for JSON; null where it is not one."""
     number = float(value)
     return number if number == number and abs(number) != float("inf") else None
+
+
+def findings_of(setup: Setup, *, quick: bool, progress: Callable[[str], None] | None = None) -> list[Finding] | None:
+    """The certificates for a report; None where they cannot be asked, which must not cost the report."""
+    try:
+        return list(certify_problem(setup.problem, progress=progress, setup=setup, quick=quick).findings)
+    except RFKalmanError:
+        return None
 
 
 def plain(value: Any) -> Any:

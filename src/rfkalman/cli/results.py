@@ -16,13 +16,13 @@ from .._checks import FloatArray
 from ..errors import ShapeError, ValueRangeError
 from ..io.export import export as write_export
 from ..problem import Problem, Setup
-from ..problem.certified import certify_problem
 from ..problem.templates import copy_example
 from ..report.page import write_report
 from ..runs.session import run as run_files
 from ._runs import (
     command_line,
     counts_line,
+    findings_of,
     finite,
     folder_option,
     load,
@@ -143,18 +143,18 @@ def report(
         Path | None, typer.Option("--to", help="The page to write; report.html in the folder by default.")
     ] = None,
     certificates: Annotated[
-        bool, typer.Option("--certificates", help="Work out the certificates, too (slower).")
+        bool, typer.Option("--certificates", help="Look longer at the certificates (slower).")
     ] = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
     """Write the report of a run as one HTML file that needs nothing else."""
-    stated, setup = load(problem, quiet=True)
-    findings = None
+    _, setup = load(problem, quiet=True)
     with open_run(setup, out) as found, progress_bar() as bars:
         task = bars.add_task("report", total=None, what="drawing")
-        if certificates:
-            findings = list(certify_problem(stated, progress=lambda text: bars.update(task, what=text)).findings)
+        findings = findings_of(
+            setup, quick=not certificates, progress=lambda text: bars.update(task, what=text)
+        )
         target = to if to is not None else found.path.parent / "report.html"
         _require_own(target)
         written = write_report(found.record, setup, target, command=command_line(), certificates=findings)

@@ -24,6 +24,7 @@ from ..runs.session import run as run_files
 from ._runs import (
     command_line,
     counts_line,
+    findings_of,
     folder_option,
     load,
     moment,
@@ -215,11 +216,11 @@ def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
     written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
     if report:
         with progress_bar() as bars:
-            task = bars.add_task("report", total=None, what="")
+            task = bars.add_task("report", total=None, what="certificates")
             written.append(
                 write_report(
                     finished.record, setup, folder / "report.html", command=command_line(),
-                    progress=lambda part: bars.update(task, what=part),
+                    certificates=findings_of(setup, quick=True), progress=lambda part: bars.update(task, what=part),
                 )
             )  # fmt: skip
     return written
