@@ -18,6 +18,7 @@ from scipy.spatial import Delaunay, QhullError, cKDTree
 from .._checks import FloatArray, as_count, as_points, as_positive
 from ..domains.box import Box
 from ..errors import ShapeError, ValueRangeError
+from ._readings import finite_readings
 
 __all__ = ["InterpolatedField", "boundary_points", "inverse_distance", "linear"]
 
@@ -146,17 +147,12 @@ def boundary_points(box: Box, n: int, dimension: int | None = None) -> FloatArra
 
 def _readings(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Distinct positions and the mean of the finite readings at each."""
-    points = np.asarray(x, dtype=np.float64)
-    points = as_points("x", points, points.shape[1] if points.ndim == 2 else 1)
-    values = np.asarray(y, dtype=np.float64)
-    if values.shape != (len(points),):
-        raise ShapeError(f"y must have shape ({len(points)},), one reading per row of x; got {values.shape}.")
-    seen = np.isfinite(values)
-    if not seen.any():
-        raise ShapeError(f"y has no finite reading among {len(values)}; a map needs at least one.")
-    distinct, place = np.unique(points[seen], axis=0, return_inverse=True)
+    points, values = finite_readings(x, y)
+    if not len(values):
+        raise ShapeError(f"y has no finite reading among {len(np.atleast_1d(y))}; a map needs at least one.")
+    distinct, place = np.unique(points, axis=0, return_inverse=True)
     place = place.ravel()
-    return distinct, np.bincount(place, values[seen]) / np.bincount(place)
+    return distinct, np.bincount(place, values) / np.bincount(place)
 
 
 def _linear_map(points: FloatArray, data: FloatArray) -> _Map | None:

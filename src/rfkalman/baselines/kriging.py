@@ -24,6 +24,7 @@ from scipy.optimize import minimize
 from .._checks import EPS, FloatArray, as_count, as_finite, as_points, as_positive, frozen
 from .._linalg import cholesky
 from ..errors import ShapeError, ValueRangeError
+from ._readings import finite_readings
 
 __all__ = [
     "MAX_READINGS", "Correlation", "Covariance", "KrigingField", "estimate", "krige", "matern12", "matern32",
@@ -293,18 +294,13 @@ def estimate(
 
 def _readings(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Finite readings and where they were taken."""
-    points = np.asarray(x, dtype=np.float64)
-    points = as_points("x", points, points.shape[1] if points.ndim == 2 else 1)
-    values = np.asarray(y, dtype=np.float64)
-    if values.shape != (len(points),):
-        raise ShapeError(f"y must have shape ({len(points)},), one reading per row of x; got {values.shape}.")
-    seen = np.isfinite(values)
-    if seen.sum() > MAX_READINGS:
+    points, values = finite_readings(x, y)
+    if len(values) > MAX_READINGS:
         raise ValueRangeError(
-            f"y holds {int(seen.sum())} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
+            f"y holds {len(values)} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
             "krige fewer snapshots at once, or average readings that are close together."
         )
-    return points[seen], values[seen]
+    return points, values
 
 
 def _polynomials(x: FloatArray, sensors: FloatArray, degree: int | None) -> FloatArray:

@@ -19,7 +19,7 @@ from ..model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.certified import certify_problem
 from ..problem.tables import moment_ns, moments
-from ..report._page_words import unknown_measures
+from ..report.page import unknown_measures
 from ..runs.session import STORE, Run
 from .app import progress_bar, say
 
@@ -151,7 +151,8 @@ def findings_of(setup: Setup, *, quick: bool, progress: Callable[[str], None] | 
     """The certificates for a report; None where they cannot be asked, which must not cost the report."""
     try:
         return list(certify_problem(setup.problem, progress=progress, setup=setup, quick=quick).findings)
-    except RFKalmanError:
+    except RFKalmanError as error:
+        say(f"the report has no certificates: {error}", machine=True)
         return None
 
 

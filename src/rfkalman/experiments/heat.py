@@ -166,9 +166,8 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         body.append((f"ETKF {n}", f"{1e3 * best:.2f} ms", f"{best / base:.2f}",
                      f"{1e3 * slow:.3g} ms ({slow / base:.3g} x)", published_time))  # fmt: skip
         ratio = best / base
-        note = "processor time of one run on a shared machine" if effort.quick else ""
         if effort.quick:
-            out.report(f"time: ETKF {n} in its best form / RFM-Kalman", ratio, note=note)
+            out.report(f"time: ETKF {n} in its best form / RFM-Kalman", ratio, note="a short run on a shared machine")
         else:
             out.between(f"time: ETKF {n} in its best form / RFM-Kalman", 1.0, math.inf, ratio, "faster at every size")
     out.report("time: ETKF 1000 in the N_e x N_e form / RFM-Kalman", seconds["ETKF 1000 paper's"] / base, paper=755.0,

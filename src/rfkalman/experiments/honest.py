@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -102,11 +103,11 @@ def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
     return np.where(std > 0.0, score, np.abs(value - mean))
 
 
-class _Fields:
+class _Fields(Protocol):
     """Anything with mean(x) and std(x)."""
 
-    def mean(self, x: FloatArray) -> FloatArray: ...  # type: ignore[empty-body]
-    def std(self, x: FloatArray) -> FloatArray: ...  # type: ignore[empty-body]
+    def mean(self, x: FloatArray, /) -> FloatArray: ...
+    def std(self, x: FloatArray, /) -> FloatArray: ...
 
 
 Method = Callable[[Record, int], _Fields]
@@ -138,7 +139,7 @@ def methods() -> dict[str, Method | Family]:
         return Field(space, belief, T)
 
     def recursion(space: WhitenedSpace, start: Gaussian, propagator: Propagator) -> Method:
-        return lambda data, seed: on(space, last(kalman.run(start, data.sequence(space, propagator))))  # type: ignore[return-value]
+        return lambda data, seed: on(space, last(kalman.run(start, data.sequence(space, propagator))))
 
     def ensemble_filter(n: int, inflation: float, analyse: Callable[..., ensemble.Ensemble]) -> Method:
         def run(data: Record, seed: int) -> _Fields:
@@ -146,7 +147,7 @@ def methods() -> dict[str, Method | Family]:
             state = ensemble.sample(prior, n, rngs[f"start {n}"])
             update = partial(analyse, rng=rngs[f"noise {n}"]) if analyse is ensemble.enkf else analyse
             final = last(ensemble.run(state, data.sequence(rich, exact), analyse=update, inflation=inflation))
-            return on(rich, final.belief)  # type: ignore[return-value]
+            return on(rich, final.belief)
 
         return run
 
@@ -154,7 +155,7 @@ def methods() -> dict[str, Method | Family]:
         def run(data: Record, seed: int) -> _Fields:
             name = f"letkf {n}"
             state = ensemble.sample(grid_prior, n, seed_streams(seed, name)[name])
-            return grid.field(last(letkf.run(grid, state, data.batches(), radius, inflation)).belief)  # type: ignore[return-value]
+            return grid.field(last(letkf.run(grid, state, data.batches(), radius, inflation)).belief)
 
         return run
 
@@ -164,12 +165,12 @@ def methods() -> dict[str, Method | Family]:
             start = ensemble.sample(grid_prior, n, seed_streams(seed, name)[name])
             state = reduced.reduce_ensemble(start)
             final = last(ensemble.run(state, reduced.sequence(data.batches()), inflation=inflation))
-            return reduced.field(final.belief)  # type: ignore[return-value]
+            return reduced.field(final.belief)
 
         return run
 
     def grid_filter(data: Record, seed: int) -> _Fields:
-        return grid.field(last(fd.run(grid, grid_prior, data.batches())))  # type: ignore[return-value]
+        return grid.field(last(fd.run(grid, grid_prior, data.batches())))
 
     def snapshot_kriging(data: Record, seed: int) -> _Fields:
         x, y = data.sensors[-1], data.readings[-1]
@@ -177,10 +178,10 @@ def methods() -> dict[str, Method | Family]:
         edge = interpolation.boundary_points(SQUARE, 7)
         places, values = np.vstack([x, edge]), np.concatenate([y, np.zeros(len(edge))])
         model = kriging.estimate(places, values, noise_std=SIGMA)
-        return kriging.krige(places, values, model)  # type: ignore[return-value]
+        return kriging.krige(places, values, model)
 
     def interpolated(data: Record, seed: int) -> _Fields:
-        return interpolation.linear(data.sensors[-1], data.readings[-1], SQUARE)  # type: ignore[return-value]
+        return interpolation.linear(data.sensors[-1], data.readings[-1], SQUARE)
 
     raw = bubble(GaussianRFF(FEATURES, 1.0 / GAMMA, seed=0)).bind(SQUARE)
     raw_prior = pielm.coefficient_prior(raw, STD)
@@ -189,16 +190,16 @@ def methods() -> dict[str, Method | Family]:
     def static(data: Record, seed: int) -> _Fields:
         # One shot: the last snapshot under features that vanish on the boundary. No collocation rows, because the
         # stationary equation is false for a decaying field.
-        return pielm.fit(  # type: ignore[return-value]
+        return pielm.fit(
             raw, Heat(SQUARE), raw_prior, interior=nowhere, sensors=data.sensors[-1], noise_std=SIGMA,
             y=data.readings[-1],
         )  # fmt: skip
 
     def stacked(data: Record, seed: int) -> _Fields:
-        return on(rich, batch.solve(prior, data.sequence(rich, exact)).beliefs[-1])  # type: ignore[return-value]
+        return on(rich, batch.solve(prior, data.sequence(rich, exact)).beliefs[-1])
 
     def descent(data: Record, seed: int) -> _Fields:
-        return on(rich, variational.four_d_var(prior, data.sequence(rich, exact)).final)  # type: ignore[return-value]
+        return on(rich, variational.four_d_var(prior, data.sequence(rich, exact)).final)
 
     inflations = tuple((rho,) for rho in INFLATIONS)
     local = tuple((radius, rho) for radius in RADII for rho in INFLATIONS[:5])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..certificates.findings import Finding
-from ._page_data import SourceLike
+from ..io.store import Source
 from ._page_html import Html, folded, paragraph, table, words
 from ._page_view import View
 from ._page_words import amount, count, given, number, share
@@ -129,7 +129,7 @@ def again_section(view: View, command: str, versions: dict[str, str], now: int) 
     return parts
 
 
-def _source_table(sources: Sequence[SourceLike]) -> Html:
+def _source_table(sources: Sequence[Source]) -> Html:
     lines = []
     for s in sources:
         how_far = "to its end" if s.finished else "not yet to its end"

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from .._checks import FloatArray
 from ..field import Field
+from ..io.store import Source
 from ..io.timestamps import IntArray
 from ..model import UnknownReport
+from ..runs.record import Strip
 from ..space import Basis
 from ..statespace import Gaussian
 from ._draw import Plane, half_width
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from ..problem.setup import Setup
 
 __all__ = [
-    "Frame", "Frames", "Raster", "RecordLike", "SensorRow", "SeriesLike", "SourceLike", "StripLike", "choose_strips",
+    "Frame", "Frames", "Raster", "RecordLike", "SensorRow", "choose_strips",
     "column_times", "field_at", "frame_times", "frames_of", "gaps", "last_readings", "on_line", "sensor_rows",
     "settled", "starting", "used_of",
 ]  # fmt: skip
@@ -32,49 +34,6 @@ _GROUP = 100
 #: A pause this many times as long as those around it is a gap.
 _GAP = 6.0
 _ROWS = 8192
-
-
-class StripLike(Protocol):
-    """All readings of one sensor, in the order of time."""
-
-    @property
-    def sensor(self) -> str: ...
-    @property
-    def time_ns(self) -> IntArray: ...
-    @property
-    def measured(self) -> FloatArray: ...
-    @property
-    def predicted(self) -> FloatArray: ...
-    @property
-    def predicted_std(self) -> FloatArray: ...
-    @property
-    def status(self) -> NDArray[np.object_]: ...
-
-
-class SeriesLike(Protocol):
-    """The values of one unknown after every analysis: times (n,), mean and std (n, k)."""
-
-    @property
-    def time_ns(self) -> IntArray: ...
-    @property
-    def mean(self) -> FloatArray: ...
-    @property
-    def std(self) -> FloatArray: ...
-
-
-class SourceLike(Protocol):
-    """Where readings came from."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def readings(self) -> int: ...
-    @property
-    def rejected(self) -> int: ...
-    @property
-    def skipped(self) -> int: ...
-    @property
-    def finished(self) -> bool: ...
 
 
 class RecordLike(Protocol):
@@ -91,7 +50,7 @@ class RecordLike(Protocol):
     @property
     def reasons(self) -> dict[str, dict[str, int]]: ...
     @property
-    def sources(self) -> Sequence[SourceLike]: ...
+    def sources(self) -> Sequence[Source]: ...
     @property
     def events(self) -> Sequence[tuple[int, str, str]]: ...
     @property
@@ -100,7 +59,7 @@ class RecordLike(Protocol):
     def log_evidence(self) -> float: ...
     def rejected(self, limit: int = ..., /) -> Sequence[tuple[str, int, str, str]]: ...
     def belief_at(self, t_ns: int, /) -> Gaussian: ...
-    def strips(self, sensors: Iterable[int], /) -> Sequence[StripLike]: ...
+    def strips(self, sensors: Iterable[int], /) -> Sequence[Strip]: ...
     def unknowns_over_time(self) -> dict[str, Any]: ...
 
 
@@ -300,7 +259,7 @@ def sensor_rows(record: RecordLike, setup: Setup, level: float) -> list[SensorRo
     return found
 
 
-def _summary(row: int, strip: StripLike, setup: Setup, level: float, last_ns: int | None) -> SensorRow:
+def _summary(row: int, strip: Strip, setup: Setup, level: float, last_ns: int | None) -> SensorRow:
     names, counts = np.unique(strip.status.astype(str), return_counts=True)
     used = used_of(strip)
     off, std = strip.measured[used] - strip.predicted[used], strip.predicted_std[used]
@@ -319,7 +278,7 @@ def _summary(row: int, strip: StripLike, setup: Setup, level: float, last_ns: in
     )  # fmt: skip
 
 
-def used_of(strip: StripLike) -> NDArray[np.bool_]:
+def used_of(strip: Strip) -> NDArray[np.bool_]:
     """Readings that were used and predicted."""
     known = np.isfinite(strip.measured) & np.isfinite(strip.predicted) & np.isfinite(strip.predicted_std)
     return np.asarray((strip.status == "used") & known, dtype=np.bool_)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .._checks import FloatArray
 from ..field import Field
+from ..runs.record import Strip
 from ._draw import (
     BLUE,
     GREEN,
@@ -37,7 +38,7 @@ from ._draw import (
     value_scale,
     with_unit,
 )
-from ._page_data import Frame, Frames, StripLike, gaps, used_of
+from ._page_data import Frame, Frames, gaps, used_of
 from ._page_words import When
 from ._png import encode
 
@@ -320,7 +321,7 @@ class Artist:
 
     # -- through time -------------------------------------------------------------------------------------------------
 
-    def strip(self, strip: StripLike, alt: str) -> Picture:
+    def strip(self, strip: Strip, alt: str) -> Picture:
         """Measured against predicted, and below it the difference against the band it was promised."""
         shown = drawn_of(strip)
         t, used = self.when.axis(strip.time_ns[shown]), used_of(strip)[shown]
@@ -558,7 +559,7 @@ def _pauses(t: FloatArray) -> list[tuple[float, float]]:
     return [(float(t[i]), float(t[i + 1])) for i in np.flatnonzero(gaps(t))]
 
 
-def drawn_of(strip: StripLike) -> NDArray[np.bool_]:
+def drawn_of(strip: Strip) -> NDArray[np.bool_]:
     """Readings that a strip shows: not those before the run began, of which there may be years."""
     before = np.asarray(strip.status == "outside", dtype=np.bool_)
     return ~before if used_of(strip).any() else np.ones_like(before)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..runs.record import UnknownSeries
 from ._draw import half_width, percent
-from ._page_data import SensorRow, SeriesLike, choose_strips, settled
+from ._page_data import SensorRow, choose_strips, settled
 from ._page_figures import Picture
 from ._page_html import Html, figure, folded, image, paragraph, table, words
 from ._page_view import View, place
@@ -169,7 +170,7 @@ def _unknown_row(view: View, title: str, measure: Measure, report: Any, i: int) 
 
 
 def _unknown_pictures(
-    view: View, measure: Measure, block: Any, titles: Sequence[str], series: SeriesLike, report: Any
+    view: View, measure: Measure, block: Any, titles: Sequence[str], series: UnknownSeries, report: Any
 ) -> list[Html]:
     level, label = percent(view.level), measure.unit
     if len(titles) > SERIES and block.sensors:

@@ -28,8 +28,9 @@ from ._page_view import View
 
 if TYPE_CHECKING:
     from ..problem.setup import Setup
+from ._page_words import unknown_measures
 
-__all__ = ["RecordLike", "ReportError", "write_report"]
+__all__ = ["RecordLike", "ReportError", "unknown_measures", "write_report"]
 
 
 class ReportError(RFKalmanError, OSError):
