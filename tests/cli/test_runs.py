@@ -339,3 +339,34 @@ def test_an_unknown_far_from_its_prior_is_pointed_out(tmp_path, capsys):
     problem.write_text(text[:start] + changed)
     assert run(["run", str(problem), "--no-report", "--out", str(tmp_path / "q")]) == 0
     assert "prior standard deviations from what was assumed" in capsys.readouterr().out
+
+
+def test_a_device_in_place_of_a_table_is_refused(soil, capsys):
+    """Its size is zero, so a limit on the size alone would read for ever."""
+    odd = soil / "device.toml"
+    odd.write_text((soil / "problem.toml").read_text().replace('file = "sensors.csv"', 'file = "/dev/zero"'))
+    assert run(["check", str(odd)]) == 2
+    assert "not an ordinary file" in capsys.readouterr().err
+
+
+def test_check_does_not_mind_a_table_sorted_by_sensor(soil, tmp_path, capsys):
+    """`run` goes by time; the order of lines means nothing, so it must not turn the verdict."""
+    lines = (soil / "readings.csv").read_text().splitlines()
+    ordered = sorted(lines[1:], key=lambda line: line.split(",")[1])
+    (soil / "sorted.csv").write_text("\n".join([lines[0], *ordered]) + "\n")
+    by_sensor = soil / "by_sensor.toml"
+    by_sensor.write_text((soil / "problem.toml").read_text().replace("readings.csv", "sorted.csv"))
+    codes = [run(["check", str(path)]) for path in (soil / "problem.toml", by_sensor)]
+    assert codes[0] == codes[1] and "would allow a live stream" in capsys.readouterr().out
+
+
+def test_a_report_without_certificates_says_why(soil, finished, monkeypatch, capsys):
+    from rfkalman.cli import _runs
+    from rfkalman.errors import ValueRangeError
+
+    def refuse(*_, **__):
+        raise ValueRangeError("no sensor lies inside")
+
+    monkeypatch.setattr(_runs, "certify_problem", refuse)
+    assert run(["report", str(soil / "problem.toml"), "--out", str(finished)]) == 0
+    assert "no certificates: no sensor lies inside" in capsys.readouterr().err
