@@ -261,7 +261,7 @@ def test_a_folder_with_a_stray_table_is_followed_all_the_same(soil, tmp_path, ca
     arguments = ["--out", str(tmp_path / "o"), "--idle", "0.2", "--every", "0.1", "--no-report", "--json"]
     assert run(["watch", str(soil / "problem.toml"), str(folder), *arguments]) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out)["arrived"] == 50 and "0.csv is set aside" in said.err
+    assert json.loads(said.out)["arrived"] == 50 and "0.csv cannot be read for now" in said.err
 
 
 @pytest.mark.parametrize("table", ["missing.csv", "wrong.csv"])

@@ -74,7 +74,7 @@ def replay(
             status = "outside"
         elif sensor in batches.get(batch, {}):
             status = "duplicate"
-        elif batch < newest - setup.clock.reorder_ns:
+        elif setup.clock.reorder_ns is not None and batch < newest - setup.clock.reorder_ns:
             status = "late"
         else:
             status = "used"

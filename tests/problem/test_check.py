@@ -106,13 +106,14 @@ def test_data_are_counted_with_reasons_that_add_up(tmp_path):
     (tmp_path / "r.csv").write_text(TABLE)
     report = changed().check(tmp_path / "r.csv")
     d = report.data
-    counted = d.unknown_sensor + d.outside + d.missing + d.out_of_range + d.before_start + d.duplicate + d.usable
-    assert d.readings == counted == 11
-    assert (d.unknown_sensor, d.missing, d.out_of_range, d.before_start, d.duplicate, d.usable) == (1, 1, 1, 1, 1, 6)
-    assert d.unknown_names == ["C"] and d.batches == 5
+    counted = d.unknown_sensor + d.outside + d.missing + d.out_of_range + d.before_start + d.duplicate + d.far_ahead
+    assert d.readings == counted + d.usable == 11
+    assert (d.unknown_sensor, d.missing, d.out_of_range, d.before_start, d.duplicate, d.usable) == (1, 1, 1, 1, 1, 5)
+    assert d.far_ahead == 1 and d.far_names == ["A"]  # five hours after everybody else
+    assert d.unknown_names == ["C"] and d.batches == 4
     assert d.rejected == {"time without zone": 1, "wrong number of fields": 1}
     assert (d.out_of_order, d.too_late) == (2, 2)  # 10 h and 5 h behind; the window is one hour and a step
-    assert d.longest_gap == 5.0 and d.gaps == 1
+    assert d.longest_gap == 1.0 and d.gaps == 0
     text = str(report)
     for words in ("older than the start", "does not have: C", "would allow a live stream", "1 time without zone"):
         assert words in text

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ class Clock:
     origin_ns: int = ORIGIN_NS
     unit_ns: int = HOUR_NS
     step_ns: int | None = None
-    reorder_ns: int = 3 * HOUR_NS
+    reorder_ns: int | None = 3 * HOUR_NS
+    ahead_ns: int = 3 * HOUR_NS
     zone: str | None = "UTC"
 
     def to_model(self, t_ns: int) -> float:
@@ -90,6 +92,13 @@ class Column:
     def hash(self) -> str:
         return hashlib.sha256(self.problem.text.encode()).hexdigest()
 
+    @property
+    def input(self) -> Any:
+        return SimpleNamespace(files=(), format="csv")
+
+    def table_format(self) -> TableFormat:
+        return TableFormat()
+
     def functional(self, indices: Any) -> Any:
         rows = np.asarray(indices, dtype=int).reshape(-1)
         return rk.points(self.sensors.coords[rows], ids=[self.sensors.ids[i] for i in rows])
@@ -139,6 +148,8 @@ def messy_lines(n_hours: int, seed: int = 0) -> list[str]:
     delay = rng.exponential(1.5, n) + np.where(rng.random(n) < 0.1, rng.uniform(4, 10, n), 0.0)
     delay += np.where(rng.random(n) < 0.03, 40.0, 0.0)
     lines = [lines[i] for i in np.argsort(np.arange(n) + delay, kind="stable")]
+    # One that comes many hours after its own hour: late, whatever the rest does.
+    lines.insert(90, lines.pop(30))
     extra = [
         "", "nonsense", "2023-99-01T00:00Z,T05,1.0", f"{stamp(3)},T05", f"{stamp(4)},T20,", f"{stamp(5)},T20,999",
         f"{stamp(5)},nobody,1.0", f"{stamp(6)},air,3.0", f"{stamp(-5)},T05,3.0", f"{stamp(7)},T50,abc",
@@ -187,7 +198,7 @@ def contents(store: Path) -> dict[str, Any]:
             "rejected": sql.execute("SELECT * FROM rejected ORDER BY source, line, reason").fetchall(),
             "rejected_counts": sql.execute("SELECT * FROM rejected_counts ORDER BY source, reason").fetchall(),
             "sources": sql.execute("SELECT * FROM sources ORDER BY id").fetchall(),
-            "marks": sql.execute("SELECT * FROM meta WHERE key LIKE '%mark_ns' OR key = 'closed_ns'").fetchall(),
+            "marks": sql.execute("SELECT * FROM meta WHERE key IN ('watermark', 'closed_ns')").fetchall(),
         }
         assert sql.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         return found

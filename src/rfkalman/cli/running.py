@@ -39,9 +39,6 @@ from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["run", "summary", "watch", "write_outputs"]
 
-#: How far beyond its arrival a live reading may claim to be: a sensor whose clock is years ahead must not make all
-#: others late.
-_AHEAD_NS = 86_400_000_000_000
 _UNTIL = "Stop after this time: a date as in the problem file, or a number in its unit."
 _REBUILD = "Analyse the stored readings anew where this machine's arithmetic differs."
 
@@ -70,7 +67,7 @@ def run(
         # With --resume a run that was killed before it began is simply begun.
         finished = run_files(setup, readings or None, place_of(setup, out), resume=None if resume else False,
                              until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
-                             progress=told)  # fmt: skip
+                             progress=told, tell=lambda text: say(text, machine=True))  # fmt: skip
     with finished:
         _finish(setup, finished, report, as_json, began)
 
@@ -96,7 +93,7 @@ def watch(
     if source != "-" and not Path(source).exists():
         raise ValueRangeError(f"{source} does not exist; watch follows a file, a folder, or - (standard input).")
     folder.mkdir(parents=True, exist_ok=True)
-    runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=_AHEAD_NS, rebuild=rebuild,
+    runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
                          facts={"command": command_line()}, progress=_live(setup, as_json))  # fmt: skip
     with runner, contextlib.suppress(KeyboardInterrupt):
         try:

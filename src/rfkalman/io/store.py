@@ -36,10 +36,10 @@ from ._access import StoreError, explained, locked
 from ._tables import Position, Rejected
 from .timestamps import IntArray
 
-__all__ = ["STATUSES", "AnalysisRow", "BatchRows", "Source", "Status", "Store", "StoreError"]
+__all__ = ["STATUSES", "AnalysisRow", "BatchRows", "FileMark", "Source", "Status", "Store", "StoreError"]
 
 FORMAT = "rfkalman run"
-VERSION = 1
+VERSION = 2
 #: Excerpts kept of one kind of rejected line of one source; beyond that only the counts go on.
 MAX_EXCERPTS = 1000
 
@@ -59,7 +59,8 @@ _SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE sources (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, offset INTEGER NOT NULL, lines INTEGER NOT NULL,
-    readings INTEGER NOT NULL, rejected INTEGER NOT NULL, skipped INTEGER NOT NULL, finished INTEGER NOT NULL);
+    readings INTEGER NOT NULL, rejected INTEGER NOT NULL, skipped INTEGER NOT NULL, finished INTEGER NOT NULL,
+    file TEXT, digest TEXT);
 CREATE TABLE statuses (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
 INSERT INTO statuses VALUES {", ".join(f"({code}, '{name}')" for code, name in enumerate(STATUSES))};
 CREATE TABLE sensors (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -68,6 +69,7 @@ CREATE TABLE readings (
     time_ns INTEGER NOT NULL, batch_ns INTEGER, sensor INTEGER, sensor_name TEXT, value REAL,
     status INTEGER NOT NULL, reason TEXT, predicted REAL, predicted_std REAL);
 CREATE INDEX readings_batch ON readings (batch_ns) WHERE batch_ns IS NOT NULL;
+CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL;
 CREATE VIEW readings_for_people AS
     SELECT seq, sources.name AS source, line, datetime(time_ns / 1000000000, 'unixepoch') AS time_utc,
            coalesce(sensors.name, sensor_name) AS sensor, value, statuses.name AS status, reason,
@@ -86,17 +88,35 @@ CREATE TABLE events (at_ns INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT N
 """
 
 
+#: What makes a store of one format version one of the next.
+_UPGRADES = {
+    1: (
+        "ALTER TABLE sources ADD COLUMN file TEXT",
+        "ALTER TABLE sources ADD COLUMN digest TEXT",
+        "CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL",
+    ),
+}
+
+
+class FileMark(NamedTuple):
+    """Which file a source was read from: where it lies on the disk, and a hash of all bytes that were read of it."""
+
+    file: str
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How far a source has been read, and what came from it."""
+    """How far a source has been read, and what came from it; ``mark`` is None for what is no file."""
 
     id: int
     name: str
-    position: Position
-    readings: int
-    rejected: int
-    skipped: int
-    finished: bool
+    position: Position = Position()  # noqa: RUF009 - a frozen value
+    readings: int = 0
+    rejected: int = 0
+    skipped: int = 0
+    finished: bool = False
+    mark: FileMark | None = None
 
 
 class AnalysisRow(NamedTuple):
@@ -200,7 +220,7 @@ class Store:
         sql.execute("PRAGMA cache_size = -4000")
         tables = sql.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables:
-            self._require_format()
+            self._upgrade(self._require_format())
             return
         with self.transaction():
             for statement in _SCHEMA.split(";\n"):
@@ -208,7 +228,8 @@ class Store:
                     sql.execute(statement)
             self.put_meta({"format": FORMAT, "format_version": str(VERSION)})
 
-    def _require_format(self) -> None:
+    def _require_format(self) -> int:
+        """The version of the format, one that can be read."""
         try:
             found = self.meta()
         except sqlite3.OperationalError as error:
@@ -217,11 +238,24 @@ class Store:
             raise
         if found.get("format") != FORMAT:
             raise StoreError(f"{self.path} is a database, but not the store of a run.")
-        if found.get("format_version") != str(VERSION):
+        version = found.get("format_version", "")
+        if version not in [str(v) for v in range(1, VERSION + 1)]:
             raise StoreError(
-                f"{self.path} has format version {found.get('format_version')!r}; this rfkalman reads version "
-                f"{VERSION}. Use the rfkalman that wrote it."
+                f"{self.path} has format version {version!r}; this rfkalman reads versions 1 to {VERSION}. "
+                "Use the rfkalman that wrote it."
             )
+        return int(version)
+
+    def _upgrade(self, version: int) -> None:
+        """Bring a store of an earlier format to this one, whole or not at all; readers take it as it is."""
+        if version == VERSION:
+            return
+        with self.transaction():
+            for earlier in range(version, VERSION):
+                for statement in _UPGRADES[earlier]:
+                    self._sql.execute(statement)
+            self.put_meta({"format_version": str(VERSION)})
+            self.event("upgraded", f"format {version} to {VERSION}")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -288,13 +322,14 @@ class Store:
 
     def source(self, name: str) -> Source:
         """A source by name; one that was never read is at its beginning (id 0)."""
-        found = self._ask(
-            "SELECT id, offset, lines, readings, rejected, skipped, finished FROM sources WHERE name = ?", name
-        )
+        found = self._ask("SELECT * FROM sources WHERE name = ?", name)
         if not found:
-            return Source(0, name, Position(), 0, 0, 0, False)
-        number, offset, lines, readings, rejected, skipped, finished = found[0]
-        return Source(number, name, Position(offset, lines), readings, rejected, skipped, bool(finished))
+            return Source(0, name)
+        number, _, offset, lines, readings, rejected, skipped, finished, *mark = found[0]
+        return Source(
+            number, name, Position(offset, lines), readings, rejected, skipped, bool(finished),
+            FileMark(*mark) if mark and mark[1] is not None else None,
+        )  # fmt: skip
 
     def sources(self) -> list[Source]:
         """All sources, in the order of their first reading."""
@@ -304,20 +339,13 @@ class Store:
         """Set how far a source has been read; gives its id."""
         values = (
             source.name, source.position.offset, source.position.lines, source.readings, source.rejected,
-            source.skipped, int(source.finished),
+            source.skipped, int(source.finished), *(source.mark or (None, None)),
         )  # fmt: skip
-        if source.id == 0:
-            cursor = self._sql.execute(
-                "INSERT INTO sources (name, offset, lines, readings, rejected, skipped, finished) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)", values,
-            )  # fmt: skip
-            assert cursor.lastrowid is not None
-            return cursor.lastrowid
-        self._sql.execute(
-            "UPDATE sources SET name = ?, offset = ?, lines = ?, readings = ?, rejected = ?, skipped = ?, finished = ? "
-            "WHERE id = ?", (*values, source.id),
-        )  # fmt: skip
-        return source.id
+        cursor = self._sql.execute(
+            "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (source.id or None, *values)
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
 
     def next_seq(self) -> int:
         """The number of the next reading."""
@@ -326,6 +354,66 @@ class Store:
     def add_readings(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Rows (seq, source, line, arrived_ns, time_ns, batch_ns, sensor, sensor_name, value, status, reason)."""
         self._sql.executemany("INSERT INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", rows)
+
+    def holds(
+        self, batch_ns: int, sensor: int, time_ns: int, value: float, *, before_seq: int | None = None
+    ) -> bool:
+        """Whether a reading of this sensor, time and value came before (a number) and had its turn or waits."""
+        query = "SELECT 1 FROM readings WHERE {} AND sensor = ? AND time_ns = ? AND value = ? AND seq < ? LIMIT 1"
+        rest = (sensor, time_ns, value, 2**63 - 1 if before_seq is None else before_seq)
+        if self._ask(query.format("batch_ns = ?"), batch_ns, *rest):
+            return True
+        unplaced = f"batch_ns IS NULL AND status IN ({Status.WAITING}, {Status.LATE})"
+        return bool(self._ask(query.format(unplaced), *rest))
+
+    def unplaced(self, until_ns: int, most: int) -> list[tuple[int, int, int, float]]:
+        """(seq, sensor, time_ns, value) of readings that wait without a batch and are not later than a time."""
+        return self._ask(
+            "SELECT seq, sensor, time_ns, value FROM readings WHERE batch_ns IS NULL AND time_ns <= ? AND status = ? "
+            "ORDER BY time_ns, seq LIMIT ?", until_ns, Status.WAITING, most,
+        )  # fmt: skip
+
+    def arrived_after(self, seq: int, most: int) -> list[tuple[int, int | None, int, float | None]]:
+        """(seq, sensor, time_ns, value) of all readings after a number, in the order of their arrival."""
+        return self._ask(
+            "SELECT seq, sensor, time_ns, value FROM readings WHERE seq > ? ORDER BY seq LIMIT ?", seq, most
+        )
+
+    def judge_anew(self, rows: Iterable[tuple[int, str | None, int | None, int]]) -> None:
+        """Rows (status, reason, batch_ns, seq): what a later look found."""
+        self._sql.executemany(
+            "UPDATE readings SET status = ?, reason = ?, batch_ns = ?, predicted = NULL, predicted_std = NULL "
+            "WHERE seq = ?", rows,
+        )  # fmt: skip
+
+    def latest_by_sensor(self, after_ns: int | None) -> list[tuple[int, int]]:
+        """(sensor, its latest batch) of all sensors with a reading in a batch after a time."""
+        return self._ask(
+            "SELECT sensor, max(batch_ns) FROM readings WHERE batch_ns > ? GROUP BY sensor",
+            -(2**63) if after_ns is None else after_ns,
+        )
+
+    def latest_batches(self, most: int, *, sensor: int | None = None, to_ns: int | None = None) -> list[int]:
+        """The latest distinct batches, of one sensor or of all, up to a time, in order."""
+        chosen = "" if sensor is None else f" AND sensor = {int(sensor)}"
+        rows = self._ask(
+            f"SELECT DISTINCT batch_ns FROM readings WHERE batch_ns <= ?{chosen} ORDER BY batch_ns DESC LIMIT ?",
+            2**63 - 1 if to_ns is None else to_ns, most,
+        )  # fmt: skip
+        return [int(batch) for (batch,) in reversed(rows)]
+
+    def set_far(self, after_ns: int, reason: str) -> None:
+        """Say why the readings of batches after a time wait."""
+        self._sql.execute(
+            "UPDATE readings SET reason = ? WHERE batch_ns > ? AND status = ?", (reason, after_ns, Status.WAITING)
+        )
+
+    def waiting_for(self, reason: str, most: int = 5) -> list[tuple[int, int]]:
+        """(sensor, time_ns) of the first readings that wait for this reason."""
+        return self._ask(
+            "SELECT sensor, time_ns FROM readings WHERE status = ? AND reason = ? ORDER BY time_ns LIMIT ?",
+            Status.WAITING, reason, most,
+        )  # fmt: skip
 
     def add_rejected(self, source: int, rejected: Iterable[Rejected]) -> None:
         """Count rejected lines by reason and keep the first excerpts of each."""

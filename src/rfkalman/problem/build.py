@@ -94,7 +94,11 @@ def _clock(problem: Problem) -> Clock:
         raise problem.error("time.step", f"{time.step!r} is shorter than a nanosecond.")
     if step_ns is not None and step_ns > 10**18:
         raise problem.error("time.step", f"{time.step!r} is longer than 30 years; a batch is what is read together.")
-    reorder_ns = round(problem.number("time.reorder") * unit_ns)
+    # A file that is silent and one that says 0 mean different things, and have the same canonical form as ever.
+    given = "reorder" in time.model_fields_set
+    reorder_ns = round(problem.number("time.reorder") * unit_ns) if given else None
+    ahead = problem.given("time.ahead")
+    ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000) if ahead is None else round(ahead * unit_ns)
     rule = moments(problem)
     if time.start is None:
         if problem.input.time_unit is None:
@@ -102,9 +106,9 @@ def _clock(problem: Problem) -> Clock:
                 "time.start", "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
                 "times of readings are numbers, give input.time_unit instead.",
             )  # fmt: skip
-        return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, relative=True)
+        return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
     origin = moment_ns(problem, "time.start", time.start, rule)
-    return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns)
+    return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
 
 
 def _input(problem: Problem, clock: Clock) -> InputPlan:

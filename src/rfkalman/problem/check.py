@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from ..errors import RFKalmanError
 from ..filters import kalman
 from ..io.readings import Chunk, from_frame, read_csv, read_jsonl
+from ..io.store import STATUSES, Status
+from ..runs.arrivals import BEFORE, examine, trusted_end
 from ..statespace import Gaussian, Observation
 from .setup import Setup
 
@@ -67,10 +69,12 @@ class DataReport:
     out_of_range: int
     before_start: int
     duplicate: int
+    far_ahead: int
     usable: int
     rejected: dict[str, int]
     unknown_names: list[str]
     silent: list[str]
+    far_names: list[str]
     batches: int
     first_ns: int | None
     last_ns: int | None
@@ -163,7 +167,8 @@ class CheckReport:
             d = self.data
             counted = [(d.unknown_sensor, "of unknown sensors"), (d.outside, "outside"), (d.missing, "missing"),
                        (d.out_of_range, "out of range"), (d.before_start, "before the start"),
-                       (d.duplicate, "duplicate"), (sum(d.rejected.values()), "lines not understood")]  # fmt: skip
+                       (d.duplicate, "duplicate"), (d.far_ahead, "far ahead of all others"),
+                       (sum(d.rejected.values()), "lines not understood")]  # fmt: skip
             rest = ", ".join(f"{n} {what}" for n, what in counted if n)
             said = f"  {d.readings} readings: {d.usable} usable in {d.batches} batches"
             lines.append(said + (f"; {rest}" if rest else ""))
@@ -333,7 +338,6 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[Chunk]:
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
     sensors, clock = setup.sensors, setup.clock
-    low, high = setup.valid_range
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     strangers: set[str] = set()
@@ -341,11 +345,11 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     usable: list[NDArray[np.int64]] = []
     which: list[NDArray[np.int64]] = []
     newest = -(2**63)
+    # Without a window of its own a live run waits for batches, not for a time: none of these would be late.
+    window = 2**62 if clock.reorder_ns is None else clock.reorder_ns + (clock.step_ns or 0)
     for chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)
-        n = len(chunk)
-        counts["readings"] += n
-        if not n:
+        if not len(chunk):
             continue
         lookup = sensors.indices(chunk.names)
         strangers.update(name for name, i in zip(chunk.names, lookup, strict=True) if i < 0 and len(strangers) < 50)
@@ -356,18 +360,13 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         newest = int(ahead[-1])
         lag = ahead - chunk.time_ns
         counts["out_of_order"] += int((lag > 0).sum())
-        counts["too_late"] += int((lag > clock.reorder_ns + (clock.step_ns or 0)).sum())
-        rest = np.ones(n, dtype=np.bool_)
-        for name, hit in (
-            ("unknown_sensor", row < 0),
-            ("outside", (row >= 0) & ~sensors.inside[np.maximum(row, 0)]),
-            ("missing", ~np.isfinite(chunk.value)),
-            ("out_of_range", ~((chunk.value >= low) & (chunk.value <= high))),
-            ("before_start", chunk.time_ns < clock.origin_ns),
-        ):
-            counts[name] += int((rest & hit).sum())
-            rest &= ~hit
-        usable.append(np.asarray(clock.batch_ns(chunk.time_ns[rest]), dtype=np.int64))
+        counts["too_late"] += int((lag > window).sum())
+        found = examine(row, chunk.time_ns, chunk.value, setup)
+        codes, n = np.unique(found.status, return_counts=True)
+        counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
+        counts["before the start"] += found.reason.count(BEFORE)
+        rest = found.status == Status.WAITING
+        usable.append(found.batch[rest])
         which.append(row[rest])
     when = np.concatenate(usable) if usable else np.zeros(0, dtype=np.int64)
     row = np.concatenate(which) if which else np.zeros(0, dtype=np.int64)
@@ -376,21 +375,24 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     again = np.zeros(when.size, dtype=np.bool_)
     again[1:] = (when[1:] == when[:-1]) & (row[1:] == row[:-1])
     when, row = when[~again], row[~again]
-    times, first = np.unique(when, return_index=True)
+    far = _far(when, row, clock.ahead_ns)
+    times, first = np.unique(when[:far], return_index=True)
     gaps = np.diff(times) / clock.unit_ns
     spacing = float(np.median(gaps)) if gaps.size else None
     report = DataReport(
-        readings=counts["readings"],
-        unknown_sensor=counts["unknown_sensor"],
-        outside=counts["outside"],
+        readings=sum(counts[name] for name in STATUSES),
+        unknown_sensor=counts["unknown sensor"],
+        outside=counts["outside"] - counts["before the start"],
         missing=counts["missing"],
-        out_of_range=counts["out_of_range"],
-        before_start=counts["before_start"],
+        out_of_range=counts["out of range"],
+        before_start=counts["before the start"],
         duplicate=int(again.sum()),
-        usable=int(when.size),
+        far_ahead=int(when.size - far),
+        usable=far,
         rejected=dict(rejected),
         unknown_names=sorted(strangers),
         silent=[name for name, said in zip(sensors.ids, heard, strict=True) if not said],
+        far_names=sorted({sensors.ids[i] for i in row[far:].tolist()}),
         batches=int(times.size),
         first_ns=int(times[0]) if times.size else None,
         last_ns=int(times[-1]) if times.size else None,
@@ -400,8 +402,22 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         out_of_order=counts["out_of_order"],
         too_late=counts["too_late"],
     )
-    pieces = np.split(row, first[1:])[:batches] if times.size else []
+    pieces = np.split(row[:far], first[1:])[:batches] if times.size else []
     return report, [(float(clock.to_model(int(t))), rows) for t, rows in zip(times, pieces, strict=False)]
+
+
+def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
+    """How many of the readings, in the order of time, a run would take; the rest lie far ahead of all others."""
+    if when.size == 0:
+        return 0
+    sensors, last = np.unique(row[::-1], return_index=True)
+    latest = when[::-1][last]
+    furthest = int(sensors[np.argmax(latest)])
+    quorum = int(np.sort(latest)[-2]) if latest.size > 1 else None
+    network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
+    end = trusted_end(quorum, when[row == furthest][-100:].tolist(), network, ahead_ns)
+    assert end is not None
+    return int(np.searchsorted(when, end, side="right"))
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------
@@ -449,6 +465,9 @@ def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
         found.append(
             Finding("note", "input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")
         )
+    if data.far_ahead:
+        warn("time.ahead", f"{data.far_ahead} readings of {', '.join(data.far_names[:5])} lie far ahead of all others "
+             "and would wait; a clock that went wrong? A larger time.ahead takes them in.")  # fmt: skip
     if data.gaps:
         found.append(
             Finding("note", "input", f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}; "

@@ -645,7 +645,12 @@ class TimeSection(Section):
     step: Annotated[Quantity | None, Dim("duration")] = Field(
         None, description="Readings are gathered into batches of this width; without it every timestamp is a batch."
     )
-    reorder: Annotated[Quantity, Dim("delay")] = Field(0.0, description="How late a reading may be and still count.")
+    reorder: Annotated[Quantity, Dim("delay")] = Field(
+        0.0, description="How late a reading may be and still count; without it about a thousand batches."
+    )
+    ahead: Annotated[Quantity | None, Dim("duration")] = Field(
+        None, description="How far ahead of its arrival, or of all others, a reading is believed; 5 min or more."
+    )
 
 
 class Input(Section):

@@ -42,8 +42,10 @@ class Clock:
         Nanoseconds in one unit of model time.
     step_ns : int or None
         Width of a batch; None makes every distinct timestamp a batch of its own.
-    reorder_ns : int
-        How late a reading may be and still be taken in.
+    reorder_ns : int or None
+        How late a reading may be and still be taken in; None: about a thousand batches.
+    ahead_ns : int
+        How far a reading may lie ahead, of its arrival or of all other readings, and still be believed.
     relative : bool
         Times are durations since the start (a pumping test), not dates; the origin is then 0.
 
@@ -60,7 +62,8 @@ class Clock:
     origin_ns: int
     unit_ns: int
     step_ns: int | None = None
-    reorder_ns: int = 0
+    reorder_ns: int | None = None
+    ahead_ns: int = 300_000_000_000
     relative: bool = False
 
     def __post_init__(self) -> None:
@@ -68,7 +71,7 @@ class Clock:
             raise ValueRangeError(f"unit_ns must be positive; got {self.unit_ns}.")
         if self.step_ns is not None and self.step_ns <= 0:
             raise ValueRangeError(f"step_ns must be positive, or None for a batch per timestamp; got {self.step_ns}.")
-        if self.reorder_ns < 0:
+        if self.reorder_ns is not None and self.reorder_ns < 0:
             raise ValueRangeError(f"reorder_ns must not be negative; got {self.reorder_ns}.")
 
     @overload

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..certificates.findings import Finding
 from ..io.store import Source
+from ..runs.arrivals import WINDOW_BATCHES
 from ._page_html import Html, folded, paragraph, table, words
 from ._page_view import View
 from ._page_words import amount, count, given, number, share
@@ -90,7 +91,9 @@ def assumed_section(view: View) -> list[Html]:
         "Each time stamp is an analysis of its own."
         if clock.step_ns is None
         else f"Readings within {_duration(clock.step_ns)} are one analysis.",
-        "Readings older than the latest one were not waited for."
+        f"Readings up to about {WINDOW_BATCHES} analyses late were taken in, later ones set aside."
+        if clock.reorder_ns is None
+        else "Readings older than the latest one were not waited for."
         if not clock.reorder_ns
         else f"Readings up to {_duration(clock.reorder_ns)} late were taken in, later ones set aside.",
     ]

@@ -1,15 +1,16 @@
 """The sole owner of the belief: stores readings, closes batches, assimilates, checkpoints, rewinds, resumes.
 
-A batch is the set of readings with one batch time. It is closed when a reading of
-a later batch has arrived, or when the runner is told that no more will come, and
-it is taken in with its readings in the order of the sensors. The posterior is
-therefore a function of the set of readings, not of how they arrived.
+A batch is the set of readings with one batch time. It is closed when a quorum of
+sensors has reached a later one (:class:`~.arrivals.Watermark`), or when the runner
+is told that no more will come, and it is taken in with its readings in the order of
+the sensors. The posterior is therefore a function of the set of readings, not of
+how they arrived.
 
-Two ways in. *Stream* (default): a reading older than the latest batch time minus
-the reorder window is late and set aside; inside the window the runner rewinds and
-replays. *Gather*: for files, whose order means nothing (one file per sensor, sorted
-by sensor): everything is stored first and processed in the order of time on
-:meth:`Runner.release`; only what lies before earlier work can be late.
+Two ways in. *Stream* (default): a reading older than the reorder window is late and
+set aside; inside the window the runner rewinds and replays. *Gather*: for files,
+whose order means nothing (one file per sensor, sorted by sensor): everything is
+stored first and processed in the order of time on :meth:`Runner.release`; only what
+lies before earlier work by more than the window is set aside.
 
 Two kinds of transaction, each whole or absent: readings together with the position
 of their source; analyses together with the fates of their readings. What was
@@ -29,7 +30,7 @@ import platform
 import sqlite3
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import repeat
@@ -40,17 +41,20 @@ from typing import NamedTuple, Self
 import numpy as np
 import scipy
 
+from .._checks import FloatArray
 from ..errors import RFKalmanWarning
 from ..field import Field
 from ..io.readings import Chunk, Position
-from ..io.store import Store, StoreError
+from ..io.store import FileMark, Store, StoreError
+from ..io.timestamps import IntArray
 from ..statespace import Gaussian
-from .arrivals import Marks, judge
+from .arrivals import ALONE, FAR, WINDOW_BATCHES, Marks, Placed, Watermark, examine, place, trusted_end
 from .replay import Filter, ResumeError, SetupLike, require_same
 
 __all__ = ["Progress", "Runner"]
 
 _BATCHES_PER_COMMIT = 256
+_ROWS_AT_ONCE = 65_536
 _SECONDS_PER_COMMIT = 1.0
 _CHECKPOINT_SECONDS = 5.0
 #: Bytes of recent beliefs that are held for rewinding.
@@ -102,7 +106,7 @@ class Runner:
         self._most_recent = max(2, min(512, _RECENT_BYTES // (8 * root.size + 1)))
         self._on_progress: Callable[[Progress], None] | None = None
         self._readings = self._analyses = 0
-        self._watermark: int | None = None
+        self._watermark = Watermark()
         self._closed: int | None = None
         self._rewind: int | None = None
         self._next_seq = 1
@@ -133,10 +137,11 @@ class Runner:
         until_ns : int, optional
             Batches after this time wait (UTC nanoseconds).
         ahead_ns : int, optional
-            For live readings: one that claims to be from more than this after its arrival is set aside ("in the
-            future"). Without it a single sensor whose clock is years ahead makes every other reading late.
+            For live readings: one that claims to be from more than this after its arrival waits ("in the future")
+            until that time has come.
         rebuild : bool
-            Analyse all stored readings anew where this machine's arithmetic gives other coordinates.
+            Judge all stored readings anew, in the order of time, and analyse them: takes in what came too late, and
+            goes on where this machine's arithmetic gives other coordinates.
         facts : mapping, optional
             What else the record should say: the command, the seed.
         progress : callable, optional
@@ -172,15 +177,13 @@ class Runner:
 
     @property
     def watermark_ns(self) -> int | None:
-        """Latest batch time among the readings that could be used; None before the first."""
-        return self._watermark
+        """Latest batch time that a quorum of sensors has reached; None before the first."""
+        return self._watermark.at
 
     @property
     def done(self) -> bool:
         """Whether no reading that could still come (inside the reorder window) belongs before ``until_ns``."""
-        if self.until_ns is None or self._watermark is None:
-            return False
-        return self._watermark - self.setup.clock.reorder_ns > self.until_ns
+        return self.until_ns is not None and self._watermark.floor(self.setup.clock.reorder_ns) > self.until_ns
 
     def field(self) -> Field:
         """The field after the last analysed batch."""
@@ -198,7 +201,9 @@ class Runner:
 
     # -- readings in --------------------------------------------------------------------------------------------------
 
-    def feed(self, chunk: Chunk, source: str = "input", *, gather: bool = False) -> None:
+    def feed(
+        self, chunk: Chunk, source: str = "input", *, gather: bool = False, mark: FileMark | None = None
+    ) -> None:
         """Store a chunk of readings with the position of its source; then, unless gathering, process what is closed.
 
         When it returns, the readings are on the disk. An error leaves everything as it was.
@@ -210,33 +215,79 @@ class Runner:
                 f"{chunk.start.offset}: readings would be lost or counted twice. Go on from position({source!r})."
             )
         self._require_open()
-        marks = Marks(self._head.batch_ns, self._watermark, self._rewind)
         now, n = time.time_ns(), len(chunk)
-        latest = None if self.ahead_ns is None else now + self.ahead_ns
-        judged = judge(chunk, self.setup, self.store, marks, gather=gather, latest_ns=latest)
-        rewind, watermark = judged.marks.rewind_ns, judged.marks.watermark_ns
+        places = [self.setup.sensors.index(name) for name in chunk.names]
+        by_name = np.array([-1 if row is None else row for row in places], dtype=np.int64)
+        sensor = by_name[chunk.code] if n else np.zeros(0, dtype=np.int64)
+        watermark = self._watermark.copy()
+        placed = self._judged(sensor, chunk.time_ns, chunk.value, watermark, gather=gather, now=now)
         read_so_far = replace(
             known,
             position=chunk.end,
             readings=known.readings + n,
             rejected=known.rejected + len(chunk.rejected),
             skipped=known.skipped + chunk.skipped,
+            finished=False,
+            mark=mark,
         )
+        known_rows: list[int | None] = sensor.tolist()
+        names: list[str | None] = [None] * n
+        for i in np.flatnonzero(sensor < 0):
+            known_rows[i], names[i] = None, chunk.names[chunk.code[i]]
         with self.store.transaction():
             number = self.store.put_source(read_so_far)
             rows = zip(
                 range(self._next_seq, self._next_seq + n), repeat(number), chunk.line.tolist(), repeat(now),
-                chunk.time_ns.tolist(), judged.batch, judged.sensor, judged.name, chunk.value.tolist(),
-                judged.status, judged.reason, strict=False,
+                chunk.time_ns.tolist(), placed.batch, known_rows, names, chunk.value.tolist(),
+                placed.status, placed.reason, strict=False,
             )  # fmt: skip
             self.store.add_readings(rows)
             self.store.add_rejected(number, chunk.rejected)
-            self.store.put_meta({"watermark_ns": watermark, "rewind_ns": rewind})
+            self.store.put_meta({"watermark": watermark.as_text(), "rewind_ns": placed.rewind_ns})
         self._next_seq += n
         self._readings += n
-        self._watermark, self._rewind = watermark, rewind
+        self._watermark, self._rewind = watermark, placed.rewind_ns
         if not gather:
             self._process()
+
+    def _judged(
+        self, sensor: IntArray, time_ns: IntArray, value: FloatArray, watermark: Watermark, *, gather: bool, now: int,
+        seq: Sequence[int] | None = None,
+    ) -> Placed:  # fmt: skip
+        latest = None if self.ahead_ns is None else now + self.ahead_ns
+        marks = Marks(self._head.batch_ns, self._rewind)
+        return place(
+            examine(sensor, time_ns, value, self.setup), sensor, time_ns, value, self.setup, self.store, marks,
+            watermark, gather=gather, latest_ns=latest, seq=seq,
+        )  # fmt: skip
+
+    def look_again(self) -> int:
+        """Judge again the readings that were in the future and whose time has come; gives their number.
+
+        They are gathered: :meth:`release` then processes them.
+        """
+        now, n = time.time_ns(), 0
+        limit = 2**63 - 1 if self.ahead_ns is None else now + self.ahead_ns
+        while rows := self.store.unplaced(limit, _ROWS_AT_ONCE):
+            seq, sensor, when, value = zip(*rows, strict=True)
+            placed = self._judged(
+                np.array(sensor, dtype=np.int64), np.array(when, dtype=np.int64), np.array(value, dtype=np.float64),
+                self._watermark, gather=True, now=now, seq=seq,
+            )  # fmt: skip
+            with self.store.transaction():
+                self.store.judge_anew(zip(placed.status, placed.reason, placed.batch, seq, strict=True))
+                self.store.put_meta({"rewind_ns": placed.rewind_ns})
+            self._rewind = placed.rewind_ns
+            n += len(rows)
+        return n
+
+    def begin(self, source: str, mark: FileMark) -> None:
+        """A file is read from its start; under a name that another one had, it is counted with that one."""
+        known = self.store.source(source)
+        with self.store.transaction():
+            self.store.put_source(replace(known, position=Position(), mark=mark))
+            if known.id:
+                self.store.event("replaced", source)
 
     def consume(
         self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False
@@ -267,29 +318,57 @@ class Runner:
             # A reader stopped halfway holds its file open; after an error nobody else would close it in time.
             if isinstance(chunks, Generator):
                 chunks.close()
-        known = self.store.source(source)
-        with self.store.transaction():
-            self.store.put_source(replace(known, finished=True))
+        self.finish(source)
         return True
+
+    def finish(self, source: str) -> None:
+        """Note that a source came to its end."""
+        with self.store.transaction():
+            self.store.put_source(replace(self.store.source(source), finished=True))
 
     def release(self) -> None:
         """Process what was gathered; the latest batch stays open for more."""
         self._require_open()
-        last = self.store.last_batch()
-        if last is not None and (self._watermark is None or last > self._watermark):
-            with self.store.transaction():
-                self.store.put_meta({"watermark_ns": last})
-            self._watermark = last
+        at = self._watermark.at
+        latest = self.store.latest_by_sensor(at)
+        reached = sorted(batch for _, batch in latest)[-2:-1]
+        if len(latest) == 1:
+            single = int(np.count_nonzero(self.setup.sensors.inside)) == 1
+            own = self.store.latest_batches(ALONE, sensor=latest[0][0])
+            if single or (len(own) == ALONE and (at is None or own[0] > at)):
+                reached = own[-2:-1]
+        if reached and (at is None or reached[0] > at):
+            self._move_watermark(reached[0])
         self._process()
 
     def flush(self) -> None:
-        """No more readings will come for now: process everything, the latest batch too (up to ``until_ns``)."""
+        """No more readings will come for now: process everything, the latest batch too (up to ``until_ns``).
+
+        Only readings far ahead of all others (a clock that went wrong) go on waiting.
+        """
         self.release()
-        if self._watermark is not None and self._watermark != self._closed:
+        latest = self.store.latest_by_sensor(self._watermark.at)
+        end = self._watermark.at
+        if latest:
+            furthest = max(latest, key=lambda item: item[1])[0]
+            own = self.store.latest_batches(100, sensor=furthest)
+            network = [] if end is None else self.store.latest_batches(100, to_ns=end)
+            end = trusted_end(end, own, network, self.setup.clock.ahead_ns)
+        if end is not None and end != self._closed:
             with self.store.transaction():
-                self.store.put_meta({"closed_ns": self._watermark})
-            self._closed = self._watermark
+                self.store.put_meta({"closed_ns": end})
+                self.store.set_far(end, FAR)
+            self._closed = end
             self._process()
+
+    def _move_watermark(self, batch_ns: int) -> None:
+        """Time has come to a batch in one leap: the automatic window is counted in the batches of the store."""
+        moved = self._watermark.copy()
+        moved.move_to(batch_ns)
+        moved.behind = self.store.latest_batches(WINDOW_BATCHES, to_ns=batch_ns)[:: WINDOW_BATCHES // 10]
+        with self.store.transaction():
+            self.store.put_meta({"watermark": moved.as_text()})
+        self._watermark = moved
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -349,24 +428,46 @@ class Runner:
                 store.event("created", json.dumps(_versions()))
             return
         require_same(meta, setup, str(store.path))
-        if meta["fingerprint"] != marks:
-            if not rebuild:
-                raise ResumeError(
-                    f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
-                    "library, thread count or version), so its stored beliefs cannot be continued. Resume where it was "
-                    "written, or rebuild: all readings are in the store and are then analysed anew."
-                )
-            with store.transaction():
-                store.forget_from(-(2**63))
-                store.put_meta({"fingerprint": marks, "rewind_ns": None, "versions": json.dumps(_versions())})
-                store.event("rebuilt", json.dumps(_versions()))
+        if meta["fingerprint"] != marks and not rebuild:
+            raise ResumeError(
+                f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
+                "library, thread count or version), so its stored beliefs cannot be continued. Resume where it was "
+                "written, or rebuild: all readings are in the store and are then analysed anew."
+            )
+        was_closed = "closed_ns" in meta
+        if rebuild:
+            self._judge_all_anew(marks)
             meta = store.meta()
-        self._watermark, self._closed, self._rewind = (
-            int(meta[key]) if key in meta else None for key in ("watermark_ns", "closed_ns", "rewind_ns")
-        )
+        if "watermark" in meta:
+            self._watermark = Watermark.from_text(meta["watermark"])
+        elif "watermark_ns" in meta:
+            self._watermark = Watermark(int(meta["watermark_ns"]))
+        self._closed, self._rewind = (int(meta[key]) if key in meta else None for key in ("closed_ns", "rewind_ns"))
         self._next_seq = store.next_seq()
         self._restore()
+        if self.look_again() or rebuild:
+            self.release()
+        if rebuild and was_closed:
+            self.flush()
         self._process()
+
+    def _judge_all_anew(self, fingerprint: str) -> None:
+        """All stored readings as if they were gathered now, from nothing; whole or not at all."""
+        store, last = self.store, 0
+        with store.transaction():
+            store.forget_from(-(2**63))
+            store.put_meta({"fingerprint": fingerprint, "versions": json.dumps(_versions()), "watermark": None,
+                            "watermark_ns": None, "closed_ns": None, "rewind_ns": None})  # fmt: skip
+            now = time.time_ns()
+            while rows := store.arrived_after(last, _ROWS_AT_ONCE):
+                seq, sensor, when, value = zip(*rows, strict=True)
+                placed = self._judged(
+                    np.array([-1 if s is None else s for s in sensor], dtype=np.int64), np.array(when, dtype=np.int64),
+                    np.array(value, dtype=np.float64), Watermark(), gather=True, now=now, seq=seq,
+                )  # fmt: skip
+                store.judge_anew(zip(placed.status, placed.reason, placed.batch, seq, strict=True))
+                last = seq[-1]
+            store.event("rebuilt", json.dumps(_versions()))
 
     def _restore(self) -> None:
         """The belief after the last analysis, from the last checkpoint; compared with the mean that was stored."""
@@ -462,14 +563,13 @@ class Runner:
         if work.since_checkpoint >= found.belief.root.shape[1] or work.seconds > _CHECKPOINT_SECONDS:
             self.store.put_checkpoint(batch_ns, found.belief)
             work.since_checkpoint, work.seconds = 0, 0.0
-        if self.setup.clock.reorder_ns:
+        if self.setup.clock.reorder_ns != 0:
             work.recent.append((batch_ns, found.belief))
             self._forget_old(work.recent)
 
     def _forget_old(self, recent: list[tuple[int, Gaussian]]) -> None:
         """Drop beliefs that no late reading can reach (one before the window stays as a base), and beyond the bound."""
-        assert self._watermark is not None
-        horizon = self._watermark - self.setup.clock.reorder_ns
+        horizon = self._watermark.floor(self.setup.clock.reorder_ns)
         reached = next((i for i, (at, _) in enumerate(recent) if at >= horizon), len(recent))
         del recent[: max(0, reached - 1, len(recent) - self._most_recent)]
 
@@ -479,12 +579,9 @@ class Runner:
 
     def _closed_through(self) -> int | None:
         """The latest batch time that may be analysed."""
-        if self._watermark is None:
-            return None
-        through = self._watermark - 1
-        if self._closed is not None:
-            through = max(through, self._closed)
-        return through if self.until_ns is None else min(through, self.until_ns)
+        reached = [] if self._watermark.at is None else [self._watermark.at - 1]
+        through = max(reached + ([] if self._closed is None else [self._closed]), default=None)
+        return through if through is None or self.until_ns is None else min(through, self.until_ns)
 
 
 def _versions() -> dict[str, str]:

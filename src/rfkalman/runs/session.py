@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from ..errors import RFKalmanWarning
 from ..field import Field
 from ..io.readings import Chunk, Position, ReadingsError, TableFormat, from_frame, read_csv, read_jsonl
+from ..io.store import StoreError
 from ..model import UnknownReport
+from .files import FollowedFile
 from .record import RunRecord
 from .replay import SetupLike
 from .runner import Progress, Runner
@@ -22,7 +24,8 @@ __all__ = ["STORE", "InputLike", "ReadableSetup", "Run", "follow", "run", "sourc
 
 #: Name of the store inside an output folder.
 STORE = "run.sqlite"
-_HEAD, _HEAD_BYTES = "head of ", 4096
+#: In a folder with more files, each is opened when it is looked at: a process has only so many.
+_MOST_OPEN = 200
 
 
 class InputLike(Protocol):
@@ -116,6 +119,7 @@ def run(
     rebuild: bool = False,
     facts: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Run:
     """Take in all readings and give the run.
 
@@ -129,6 +133,8 @@ def run(
         Where the store is kept; a temporary one, deleted when the run is closed, by default.
     resume, until_ns, rebuild, facts, progress
         As for :meth:`Runner.open`.
+    tell : callable, optional
+        Told in sentences what is not right with the files; a warning by default.
     """
     scratch = None
     if folder is None:
@@ -149,10 +155,10 @@ def run(
         with runner:
             for name, read, file in sources:
                 # The order of lines in a file means nothing (many are sorted by sensor): gather, then go by time.
-                source = name if file is None else source_name(runner, file)
-                runner.consume(source, read, gather=True)
-                if file is not None:
-                    remember(runner, source, file)
+                if file is None:
+                    runner.consume(name, read, gather=True)
+                else:
+                    read_once(runner, setup, file, tell or warned)
             runner.flush()
         return Run(setup, path, scratch)
     except BaseException:
@@ -161,7 +167,7 @@ def run(
         raise
 
 
-_Source = tuple[str, Callable[[Position], Iterable[Chunk]], Path | None]
+_Source = tuple[str, Callable[..., Iterable[Chunk]], Path | None]
 
 
 def _sources(setup: ReadableSetup, readings: Any) -> Iterator[_Source]:
@@ -190,49 +196,36 @@ def require_readable(path: Path, read: Callable[[Position], Iterable[Chunk]]) ->
         raise ReadingsError(f"{path}: {error}") from error
 
 
-def source_name(runner: Runner, path: Path) -> str:
-    """The name under which a file goes on being read.
+def read_once(runner: Runner, setup: ReadableSetup, path: Path, tell: Callable[[str], None]) -> None:
+    """Gather a file from where it was left to its last line end."""
+    file = FollowedFile(runner, path, source_reader(setup, path, final=False), tell)
+    file.look()
+    file.close()
+    if file.unfinished:
+        tell(
+            f"{path} does not end with a line end: its last {file.unfinished} bytes wait, as a line that is still "
+            "being written would. If the file is complete, add a line end and resume"
+        )
+    runner.finish(file.name)
 
-    The same file is the same source from whatever folder it is named. A file that
-    shrank, or that no longer begins with the bytes that were read, is another file
-    under an old name: it is read from its start as a source of its own.
+
+def warned(text: str) -> None:
+    """What a run has to say about its files, where nobody else listens."""
+    warnings.warn(text + ".", RFKalmanWarning, stacklevel=2)
+
+
+def source_reader(
+    setup: ReadableSetup, path: Path, final: bool = True
+) -> Callable[..., Iterable[Chunk]]:
+    """A function that reads a file, or its open stream, from a position on.
+
+    JSON lines by suffix, the problem's format otherwise.
     """
-    base = str(path.resolve())
-    for version in count(1):
-        name = base if version == 1 else f"{base} (replaced, {version})"
-        known = runner.store.meta().get(_HEAD + name)
-        offset = runner.position(name).offset
-        if known is None and not offset:
-            return name
-        size, digest = (known or "0:").split(":", 1)
-        if path.stat().st_size >= offset and _head(path, int(size)) == digest:
-            return name
-    raise AssertionError("unreachable")  # pragma: no cover
-
-
-def remember(runner: Runner, source: str, path: Path) -> None:
-    """Keep a mark of how a file begins, so that another file under its name is noticed."""
-    size = min(_HEAD_BYTES, runner.position(source).offset)
-    mark = f"{size}:{_head(path, size)}"
-    if runner.store.meta().get(_HEAD + source) != mark:
-        with runner.store.transaction():
-            runner.store.put_meta({_HEAD + source: mark})
-
-
-def _head(path: Path, size: int) -> str:
-    if not size:
-        return ""
-    with path.open("rb") as stream:
-        return hashlib.sha256(stream.read(size)).hexdigest()
-
-
-def source_reader(setup: ReadableSetup, path: Path, final: bool = True) -> Callable[[Position], Iterable[Chunk]]:
-    """A function that reads a file from a position on; JSON lines by suffix, the problem's format otherwise."""
     is_json = path.suffix in (".jsonl", ".ndjson", ".json") or (
         setup.input.format == "jsonl" and path.suffix not in (".csv", ".tsv", ".txt")
     )
     reader = read_jsonl if is_json else read_csv
-    return lambda position: reader(path, setup.table_format(), start=position, final=final)
+    return lambda position, stream=path: reader(stream, setup.table_format(), start=position, final=final)
 
 
 def table_reader(setup: ReadableSetup, stream: Any) -> Callable[[Position], Iterable[Chunk]]:
@@ -245,12 +238,12 @@ def follow(
     setup: ReadableSetup,
     places: Callable[[], Iterable[Path]],
     wait: Callable[[], bool],
-    complain: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = warned,
 ) -> None:
     """Take in what is appended to files, again and again, until ``wait`` says that it is enough.
 
-    A file that cannot be understood is set aside, once, with a word in the record;
-    one that is gone may come back.
+    What one look finds, in whatever files, is merged by time before it is judged. A
+    file that cannot be read now, or is gone, is tried again at every look.
 
     Parameters
     ----------
@@ -260,29 +253,42 @@ def follow(
         The files that exist now (one, or those of a folder), in order.
     wait : callable
         Sleeps; gives False when no more is wanted.
-    complain : callable, optional
-        Told about files that are set aside.
+    tell : callable
+        Told about files that cannot be read and files that are not what they were.
     """
-    aside: set[Path] = set()
-    while True:
-        for path in places():
-            if path in aside:
-                continue
-            try:
-                name = source_name(runner, path)
-                position = runner.position(name)
-                # A file without a line yet has no header either.
-                if path.stat().st_size > position.offset:
-                    for chunk in source_reader(setup, path, final=False)(position):
-                        runner.feed(chunk, name)
-                    remember(runner, name, path)
-            except FileNotFoundError:
-                continue
-            except ReadingsError as error:
-                aside.add(path)
-                with runner.store.transaction():
-                    runner.store.event("set aside", f"{path}: {error}")
-                if complain is not None:
-                    complain(f"{path} is set aside: {error}")
-        if runner.done or not wait():
-            return
+    files: dict[Path, FollowedFile] = {}
+    troubles: dict[Path, str] = {}
+    try:
+        while True:
+            runner.look_again()
+            for path in {**dict.fromkeys(places()), **dict.fromkeys(files)}:
+                if path not in files:
+                    files[path] = FollowedFile(runner, path, source_reader(setup, path, final=False), tell)
+                try:
+                    files[path].look()
+                    troubles.pop(path, None)
+                except FileNotFoundError:
+                    # It may come back, as after a rotation; a folder of ever new names is not kept for ever.
+                    if len(files) > _MOST_OPEN:
+                        del files[path]
+                except StoreError:
+                    raise
+                except (OSError, ReadingsError) as error:
+                    # Said once, tried again at every look: a disk that comes back, rights that are given, a header
+                    # that is mended.
+                    if troubles.get(path) != str(error):
+                        troubles[path] = str(error)
+                        tell(f"{path} cannot be read for now: {error}")
+                        with runner.store.transaction():
+                            runner.store.event("set aside", f"{path}: {error}")
+                if len(files) > _MOST_OPEN and path in files:
+                    files[path].rest()
+            runner.release()
+            if runner.done or not wait():
+                break
+        for file in files.values():
+            if file.unfinished and file.path not in troubles:
+                tell(f"{file.path} ends within a line: its last {file.unfinished} bytes wait")
+    finally:
+        for file in files.values():
+            file.rest()

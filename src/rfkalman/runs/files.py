@@ -1,0 +1,218 @@
+"""Files that are read while others write, replace and rotate them: what was read is never skipped and never believed.
+
+A file is known by its place on the disk (device and inode) and by a hash of all
+bytes *that were read* of it, stored in the transaction that stores their readings.
+Another file under the same name, or the same one with other bytes, is read from its
+start; what it repeats counts once. A file that was renamed away is read to its end
+before its successor is begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from ..io.readings import Chunk, Position
+from ..io.store import FileMark, Source
+from .runner import Runner
+
+__all__ = ["FollowedFile"]
+
+#: Up to this size all that was read is compared at every look at a file that changed; of a longer one its last bytes.
+_COMPARED = 4 << 20
+_TAIL = 1 << 14
+_BLOCK = 1 << 20
+
+Reader = Callable[[Position, IO[bytes]], Iterable[Chunk]]
+
+
+class FollowedFile:
+    """One name in the file system, read on from where it was left, whatever happens to the file behind it.
+
+    Parameters
+    ----------
+    runner : Runner
+        Gathers what is read.
+    path : Path
+    read : callable
+        Gives the chunks of whole lines of a binary stream from a position on.
+    tell : callable
+        Told in a sentence what is not as it was.
+    """
+
+    def __init__(self, runner: Runner, path: Path, read: Reader, tell: Callable[[str], None]) -> None:
+        self.path = path
+        self.name = str(path.resolve())
+        self._runner, self._read, self._tell = runner, read, tell
+        self._stream: IO[bytes] | None = None
+        self._hash = hashlib.sha256()
+        self._tail = b""
+        self._looked: tuple[int, ...] = ()
+        self._drained = False
+
+    def look(self) -> None:
+        """Take in what is new; raises ``OSError`` or ``ReadingsError`` where the file cannot be read now."""
+        try:
+            now = os.stat(self.path)
+        except FileNotFoundError:
+            self._drained |= self._stream is not None
+            self.close()
+            raise
+        seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+        if seen == self._looked:
+            return
+        if self._stream is not None:
+            intact, stayed = self._is_intact(), _place(os.fstat(self._stream.fileno())) == _place(now)
+            if not intact:
+                self.rest()
+            elif not stayed:
+                self.close()
+                self._drained = True
+        if self._stream is None:
+            self._open()
+            self._drained = False
+        self._read_on()
+        self._looked = seen
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes after the last line end: a line that is still being written, or was never finished."""
+        with suppress(OSError):
+            return max(0, os.stat(self.path).st_size - self._runner.position(self.name).offset)
+        return 0
+
+    def close(self) -> None:
+        """Read the file to its end, if it is the one that was read so far, and let go of it."""
+        if self._stream is not None and self._is_intact():
+            self._read_on()
+        self.rest()
+
+    def rest(self) -> None:
+        """Let go of the file until the next look."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _is_intact(self) -> bool:
+        """Whether the bytes of the open file are still those that were read."""
+        assert self._stream is not None
+        offset = self._runner.position(self.name).offset
+        if offset <= _COMPARED:
+            return _hashed(self._stream, offset).digest() == self._hash.digest()
+        self._stream.seek(offset - len(self._tail))
+        return self._stream.read(len(self._tail)) == self._tail
+
+    def _open(self) -> None:
+        """Go on with the file that was read before, or begin with another one under its name."""
+        known = self._runner.store.source(self.name)
+        stream = self.path.open("rb")
+        if not known.id:
+            # Noted while it is empty, so that it is found again if it is renamed before the next look.
+            self._runner.begin(self.name, FileMark(_place(os.fstat(stream.fileno())), self._hash.hexdigest()))
+        elif not self._goes_on(stream, known):
+            whole = self._drained or self._finish_predecessor(known)
+            self._hash = hashlib.sha256()
+            self._runner.begin(self.name, FileMark(_place(os.fstat(stream.fileno())), self._hash.hexdigest()))
+            lost = "" if whole else (
+                f". What the other one may have held beyond byte {known.position.offset} is not there any more"
+            )  # fmt: skip
+            self._tell(f"{self.path} is not the file that was read before: it is read from its start, and what it "
+                       f"repeats counts once{lost}")  # fmt: skip
+        self._stream = stream
+
+    def _goes_on(self, stream: IO[bytes], known: Source) -> bool:
+        """Whether a file begins with all that was read; one read before files had marks is believed if long enough."""
+        now, offset = os.fstat(stream.fileno()), known.position.offset
+        self._hash = _hashed(stream, offset)
+        if known.mark is None:
+            return now.st_size >= offset
+        if not offset:
+            return known.mark.file == _place(now)
+        return now.st_size >= offset and known.mark.digest == self._hash.hexdigest()
+
+    def _finish_predecessor(self, known: Source) -> bool:
+        """Read the file that was renamed away to its end; False where it is not in the folder any more."""
+        with suppress(OSError), os.scandir(self.path.parent) as entries:
+            for entry in entries:
+                if known.mark is None or not entry.is_file() or _place(entry.stat()) != known.mark.file:
+                    continue
+                with open(entry.path, "rb") as stream:
+                    if self._goes_on(stream, known):
+                        self._stream = stream
+                        self._read_on()
+                        self._stream = None
+                        return True
+        return False
+
+    def _read_on(self) -> None:
+        if self._stream is None or self._stream.closed:
+            return
+        file = _place(os.fstat(self._stream.fileno()))
+        position = self._runner.position(self.name)
+        if os.fstat(self._stream.fileno()).st_size <= position.offset:
+            return
+        self._stream.seek(0)
+        watched = _Watched(self._stream, position.offset)
+        for chunk in self._read(position, watched):  # type: ignore[arg-type]
+            data = watched.taken(chunk.end.offset)
+            self._hash.update(data)
+            self._tail = (self._tail + data)[-_TAIL:]
+            mark = FileMark(file, self._hash.hexdigest())
+            self._runner.feed(chunk, self.name, gather=True, mark=mark)
+
+
+class _Watched:
+    """A binary stream that keeps the bytes after an offset as they are read: what is hashed is what was read."""
+
+    def __init__(self, stream: IO[bytes], offset: int) -> None:
+        self._stream = stream
+        self._at = stream.tell()
+        self._first = offset
+        self._kept = bytearray()
+
+    def readline(self, limit: int = -1) -> bytes:
+        return self._noted(self._stream.readline(limit))
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._noted(self._stream.read(size))
+
+    read = read1
+
+    def seek(self, offset: int) -> int:
+        self._at = self._stream.seek(offset)
+        return self._at
+
+    def taken(self, offset: int) -> bytes:
+        """The bytes from where the last call ended up to an offset."""
+        n = offset - self._first
+        data = bytes(self._kept[:n])
+        del self._kept[:n]
+        self._first = offset
+        return data
+
+    def _noted(self, data: bytes) -> bytes:
+        new = self._at + len(data) - (self._first + len(self._kept))
+        if new > 0:
+            self._kept += data[-new:]
+        self._at += len(data)
+        return data
+
+
+def _hashed(stream: IO[bytes], size: int) -> hashlib._Hash:
+    """A hash of the first bytes of a file, ready to go on."""
+    found = hashlib.sha256()
+    stream.seek(0)
+    while size > 0 and (data := stream.read(min(size, _BLOCK))):
+        found.update(data)
+        size -= len(data)
+    return found
+
+
+def _place(stat: os.stat_result) -> str:
+    return f"{stat.st_dev}:{stat.st_ino}"
