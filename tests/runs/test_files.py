@@ -167,7 +167,7 @@ def test_a_half_written_last_line_waits_and_is_used_when_it_is_whole(tmp_path):
     """8 for 8.163 would be a reading nobody made, and no resume would repair it."""
     table, whole = tmp_path / "t.csv", HEADER + text(LINES)
     table.write_text(whole[:-3])
-    with pytest.warns(RFKalmanWarning, match="does not end with a line end"), run(COLUMN, table, tmp_path / "o") as begun:
+    with pytest.warns(RFKalmanWarning, match="not end with a line end"), run(COLUMN, table, tmp_path / "o") as begun:
         assert begun.counts["used"] == 55
     table.write_text(whole)
     with run(COLUMN, table, tmp_path / "o", resume=True) as done:
@@ -261,7 +261,7 @@ def chunk_of(lines: list[str]):
 
 
 def test_the_automatic_window_is_counted_in_batches_however_the_stream_is_cut(tmp_path):
-    """2500 minutes of two sensors: a reading 500 batches old is taken in, one 2000 batches old is late; all cuts agree."""
+    """2500 minutes of two sensors: a reading 500 batches old is taken in, one 2000 batches old is late."""
     lines = [f"{stamp(m / 60)},{name},10.0" for m in range(1, 2501) for name in ("T05", "T20")]
     lines += [f"{stamp(2000 / 60)},T50,10.0", f"{stamp(500 / 60)},T50,10.0"]
     fates = []
@@ -311,7 +311,8 @@ def test_a_file_with_one_time_far_ahead_ends_where_the_others_end(tmp_path, hour
 def test_the_last_readings_of_staggered_sensors_are_all_used(tmp_path):
     """Control: a reading that only one sensor supports is not far ahead while it keeps to the usual pauses."""
     lines = [f"{stamp(h + k / 4)},{name},10.0" for h in range(1, 10) for k, name in enumerate(COLUMN.sensors.ids[:4])]
-    with run(setup(reorder_ns=None, ahead_ns=300 * 10**9), write_table(tmp_path / "t.csv", lines), tmp_path / "o") as done:
+    column = setup(reorder_ns=None, ahead_ns=300 * 10**9)
+    with run(column, write_table(tmp_path / "t.csv", lines), tmp_path / "o") as done:
         assert done.counts["used"] == len(lines)
 
 
@@ -490,7 +491,7 @@ class World:
 )  # fmt: skip
 @given(operations=st.lists(st.sampled_from(OPERATIONS), min_size=4, max_size=14), seed=st.integers(0, 99))
 def test_whatever_happens_to_files_and_clock_the_posterior_is_that_of_the_readings(tmp_path_factory, operations, seed):
-    """Appends, halves, replacements, rotations, stops, kills and clock jumps in any order end in `run` over the union."""
+    """Appends, halves, replacements, rotations, stops, kills, clock jumps in any order: `run` over the union."""
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patched:
         world = World(folder, Clock(patched), seed)
