@@ -9,7 +9,7 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-all lint bench reproduce clean
+.PHONY: demo test test-all test-lowest lint bench reproduce clean
 
 # The shipped soil example, end to end; it ends with the path of a report.
 demo: $(VENV)/.demo
@@ -22,6 +22,10 @@ test: $(VENV)/.bare $(VENV)/.test $(VENV)/.browser lint
 
 test-all: $(VENV)/.test lint
 	$(BIN)/python -m pytest --doctest-modules src tests --studies docs/studies.md
+
+# The lowest versions that pyproject.toml promises to work with.
+test-lowest: $(VENV)/.lowest
+	$(VENV)/lowest/bin/python -m pytest -m "not study" -n 2 --dist worksteal tests --ignore tests/test_quickstart.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -61,6 +65,12 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.bare: pyproject.toml | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/bare
 	$(VENV)/bare/bin/python -m pip --disable-pip-version-check -q install -e .
+	@touch $@
+
+$(VENV)/.lowest: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/lowest
+	$(BIN)/python scripts/lowest_versions.py > $(VENV)/lowest/constraints.txt
+	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check -q install -c $(VENV)/lowest/constraints.txt -e ".[test]"
 	@touch $@
 
 clean:

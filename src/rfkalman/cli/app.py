@@ -8,23 +8,35 @@ import sys
 import traceback
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
+from typer.core import TyperGroup
 
 from ..errors import RFKalmanError
 
 __all__ = ["app", "debug_option", "json_option", "progress_bar", "run", "say"]
 
+#: The commands in the order in which they are used.
+_ORDER = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
+
+
+class _InOrder(TyperGroup):
+    """Commands listed as they are used; one that is not named above comes last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: (*_ORDER, name).index(name))
+
+
 app = typer.Typer(
     name="rfkalman",
+    cls=_InOrder,
     help="Sensors and physics in, a field map with its uncertainty out: random-feature Kalman filtering.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 #: People read standard error, machines standard output.
