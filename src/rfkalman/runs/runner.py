@@ -235,7 +235,9 @@ class Runner:
         self._next_seq += n
         self._readings += n
         self._watermark, self._rewind = watermark, rewind
-        if not gather:
+        if gather:
+            self._tell()
+        else:
             self._process()
 
     def consume(
@@ -331,6 +333,7 @@ class Runner:
 
     def _begin(self, facts: dict[str, str], rebuild: bool) -> None:
         store, setup = self.store, self.setup
+        store.look_over(rebuilding=rebuild)
         meta = store.meta()
         marks = self._filter.fingerprint
         if "hash" not in meta:
@@ -349,7 +352,7 @@ class Runner:
                 store.event("created", json.dumps(_versions()))
             return
         require_same(meta, setup, str(store.path))
-        if meta["fingerprint"] != marks:
+        if rebuild or meta["fingerprint"] != marks:
             if not rebuild:
                 raise ResumeError(
                     f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
@@ -397,8 +400,11 @@ class Runner:
         if self._rewind is not None:
             self._go_back(self._rewind)
         while self._go_on():
-            if self._on_progress is not None:
-                self._on_progress(Progress(self._readings, self._analyses, self._head.batch_ns))
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress(self._readings, self._analyses, self._head.batch_ns))
 
     def _go_on(self) -> bool:
         """Analyse some closed batches in one transaction; False when there are none."""
