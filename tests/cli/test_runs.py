@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -182,20 +183,102 @@ def test_watch_reads_json_lines_from_standard_input(soil, tmp_path):
     assert counts["used"] == 12 and counts["malformed"] == 2
 
 
-def test_watch_stopped_by_the_keyboard_ends_cleanly(soil, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rfkalman", "watch", str(soil / "problem.toml"), str(soil / "readings.csv"), "--out",
-         str(tmp_path), "--json", "--no-report"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+def started(arguments: list[str], **streams: object) -> subprocess.Popen:
+    """The command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rfkalman", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        **streams,
     )  # fmt: skip
-    store = tmp_path / "run.sqlite"
+
+
+def posterior(folder) -> dict[str, bytes]:
+    """The arrays of the posterior in a folder, bit for bit."""
+    with np.load(folder / "posterior.npz") as found:
+        return {name: found[name].tobytes() for name in found.files}
+
+
+def wait_for_readings(store, n: int = 1) -> None:
+    """Until a store holds so many readings."""
     deadline = time.monotonic() + 60
-    while not store.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(2.0)
-    process.send_signal(signal.SIGINT)
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        try:
+            sql = sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)
+        except sqlite3.OperationalError:
+            continue
+        try:
+            if sql.execute("SELECT count(*) FROM readings").fetchone()[0] >= n:
+                return
+        except sqlite3.OperationalError:
+            continue
+        finally:
+            sql.close()
+    raise AssertionError("no readings came in")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_watch_asked_to_stop_writes_what_it_has(soil, tmp_path, number, code):
+    """Ctrl-C, a polite kill and a closed terminal: all of the file is used (its last batch too), posterior written."""
+    watch = ["watch", str(soil / "problem.toml"), str(soil / "readings.csv"), "--out", str(tmp_path)]
+    process = started([*watch, "--json", "--no-report"])
+    wait_for_readings(tmp_path / "run.sqlite")
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert json.loads(out)["counts"]["used"] > 0
+    assert process.returncode == code, err
+    assert json.loads(out)["counts"]["used"] > 0 and json.loads(out)["counts"]["waiting"] == 0
+    assert posterior(tmp_path)
+
+
+def test_watch_of_a_pipe_asked_to_stop_loses_nothing_that_was_sent(soil, tmp_path):
+    """The writer holds the pipe open and says no more; the wait for it is ended, and every reading is in."""
+    lines = [json.dumps({"time": f"2024-03-05T{h:02d}:00:00Z", "sensor_id": "T5cm", "temperature_degC": 5.0 + h})
+             for h in range(9)]  # fmt: skip
+    watch = ["watch", str(soil / "problem.toml"), "-", "--out", str(tmp_path), "--json"]
+    process = started(watch, stdin=subprocess.PIPE)
+    process.stdin.write("\n".join(lines) + "\n")
+    process.stdin.flush()
+    wait_for_readings(tmp_path / "run.sqlite")
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 143, err
+    found = json.loads(out)
+    assert found["arrived"] == 9 and found["counts"]["waiting"] == 0
+    assert {path.name for path in tmp_path.iterdir()} >= {"posterior.npz", "report.html"}
+
+
+def test_run_asked_to_stop_writes_what_it_has_and_goes_on_to_the_same_bits(soil, tmp_path):
+    """Stopped between two commits: the posterior of what was analysed, and --resume ends where an unbroken run does."""
+    problem, rows = tmp_path / "problem.toml", (soil / "readings.csv").read_text().splitlines(keepends=True)
+    for file in soil.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    table = tmp_path / "table.csv"
+    table.write_text("".join(rows))
+    stopping = ("import os, signal, sys; from rfkalman.runs import runner\n"
+                "whole = runner.Runner._go_on\n"
+                "def once(self):\n"
+                "    done = whole(self); os.kill(os.getpid(), signal.SIGTERM) if not once.asked else None\n"
+                "    once.asked = True; return done\n"
+                "once.asked = False; runner.Runner._go_on = once; runner._BATCHES_PER_COMMIT = 5\n"
+                "from rfkalman.cli.app import run; sys.exit(run(sys.argv[1:]))")  # fmt: skip
+    arguments = ["run", str(problem), str(table), "--out", str(tmp_path / "a"), "--json", "--no-report"]
+    done = subprocess.run([sys.executable, "-c", stopping, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
+    found = json.loads(done.stdout)
+    assert found["analyses"] == 5 and found["counts"]["waiting"] > 0 and "once more ends at once" in done.stderr
+    assert (tmp_path / "a" / "posterior.npz").is_file()
+    assert run([*arguments, "--resume"]) == 0
+    assert run([*arguments[:4], str(tmp_path / "b"), "--no-report"]) == 0
+    assert posterior(tmp_path / "a") == posterior(tmp_path / "b")
+
+
+def test_a_second_signal_ends_at_once(tmp_path):
+    """In the handler, whatever the program is doing; the code is that of the signal."""
+    code = ("import os, signal; from rfkalman.cli._signals import Stop\n"
+            "with Stop() as stop:\n    os.kill(os.getpid(), signal.SIGTERM); assert stop.asked\n"
+            "    os.kill(os.getpid(), signal.SIGHUP); print('still here')")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 129 and done.stdout == ""
 
 
 def test_certify_takes_a_problem_file(soil, capsys):

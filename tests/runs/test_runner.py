@@ -33,7 +33,7 @@ import rfkalman as rk
 from rfkalman.errors import RFKalmanWarning
 from rfkalman.filters import kalman
 from rfkalman.io.readings import Position, read_csv
-from rfkalman.io.store import StoreError
+from rfkalman.io.store import Store, StoreError
 from rfkalman.runs import Runner, RunRecord
 from rfkalman.runs.replay import Filter, ResumeError
 
@@ -495,13 +495,11 @@ def test_other_arithmetic_on_resume_is_said(tmp_path):
     path = tmp_path / "run.sqlite"
     filtered(path, LINES)
     Runner.open(path, setup()).close()
-    sql = sqlite3.connect(path)
-    [(blob,)] = sql.execute("SELECT mean FROM analyses ORDER BY batch_ns DESC LIMIT 1").fetchall()
-    mean = np.frombuffer(blob).copy()
-    mean[0] = np.nextafter(mean[0], np.inf)
-    sql.execute("UPDATE analyses SET mean = ? WHERE batch_ns = (SELECT max(batch_ns) FROM analyses)", (mean.tobytes(),))
-    sql.commit()
-    sql.close()
+    store = Store.writer(path)
+    *_, last = store.analyses()
+    with store.transaction():
+        store.put_analysis(last._replace(mean=np.nextafter(last.mean, np.inf)))
+    store.close()
     with pytest.warns(RFKalmanWarning, match="other bits"):
         Runner.open(path, setup()).close()
 

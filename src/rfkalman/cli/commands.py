@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import certify, problems, reproduce, results, running
+from . import certify, problems, reproduce, results, running, verify
 
-__all__ = ["certify", "problems", "reproduce", "results", "running"]
+__all__ = ["certify", "problems", "reproduce", "results", "running", "verify"]

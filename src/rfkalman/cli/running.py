@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +33,7 @@ from ._runs import (
     unknown_lines,
     unknown_numbers,
 )
+from ._signals import Pipe, Stop, Stopped
 from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["run", "summary", "watch", "write_outputs"]
@@ -57,19 +56,23 @@ def run(
 ) -> None:
     """Replay files of readings through the filter; write the record, the posterior and a report.
 
-    Killed at any instant, it goes on with --resume as if nothing had happened.
-    Exit code 1 if not one reading could be used.
+    Killed at any instant, it goes on with --resume as if nothing had happened; asked to stop (Ctrl-C, SIGTERM,
+    SIGHUP), it first writes what it has. Exit code 1 if not one reading could be used.
     """
     began = time.perf_counter()
     stated, setup = load(problem, machine=as_json)
     until_ns = None if until is None else moment(stated, setup, until, "--until")
-    with _analysing() as told:
-        # With --resume a run that was killed before it began is simply begun.
-        finished = run_files(setup, readings or None, place_of(setup, out), resume=None if resume else False,
-                             until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
-                             progress=told, tell=lambda text: say(text, machine=True))  # fmt: skip
-    with finished:
-        _finish(setup, finished, report, as_json, began)
+    with Stop() as stop:
+        try:
+            with _analysing(stop) as told:
+                # With --resume a run that was killed before it began is simply begun.
+                finished = run_files(setup, readings or None, place_of(setup, out), resume=None if resume else False,
+                                     until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
+                                     progress=told, tell=lambda text: say(text, machine=True))  # fmt: skip
+        except Stopped:
+            finished = open_run(setup, out)
+        with finished:
+            _finish(setup, finished, report, as_json, began, stop)
 
 
 @app.command()
@@ -85,7 +88,10 @@ def watch(
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
-    """Follow readings as they come; resumes by itself. Ends with standard input, --until, --idle or Ctrl-C."""
+    """Follow readings as they come; resumes by itself. Ends with standard input, --until, --idle or a signal.
+
+    Asked to stop (Ctrl-C, SIGTERM, SIGHUP), it takes in what it has read and writes posterior and report.
+    """
     began = time.perf_counter()
     stated, setup = load(problem, machine=as_json)
     until_ns = None if until is None else moment(stated, setup, until, "--until")
@@ -93,23 +99,29 @@ def watch(
     if source != "-" and not Path(source).exists():
         raise ValueRangeError(f"{source} does not exist; watch follows a file, a folder, or - (standard input).")
     folder.mkdir(parents=True, exist_ok=True)
-    runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
-                         facts={"command": command_line()}, progress=_live(setup, as_json))  # fmt: skip
-    with runner, contextlib.suppress(KeyboardInterrupt):
-        try:
-            if source == "-":
-                # A pipe cannot be read again: every session is a source of its own, and what is sent twice is a
-                # duplicate.
-                sessions = sum(s.name.startswith("standard input") for s in runner.store.sources())
-                runner.consume(f"standard input {sessions + 1}", table_reader(setup, sys.stdin.buffer))
-            else:
-                place = Path(source)
-                with _Patience(runner, every, idle).listening() as patience:
+    with Stop() as stop:
+        runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
+                             facts={"command": command_line()}, progress=_live(setup, stop))  # fmt: skip
+        with runner:
+            # What came through a pipe cannot be read again, so all of it is taken in; a file can.
+            stop.patient = source == "-"
+            try:
+                if source == "-":
+                    # A pipe cannot be read again: every session is a source of its own, and what is sent twice is a
+                    # duplicate.
+                    sessions = sum(s.name.startswith("standard input") for s in runner.store.sources())
+                    pipe = Pipe(sys.stdin.buffer, stop)
+                    runner.consume(f"standard input {sessions + 1}", table_reader(setup, pipe))
+                else:
+                    place, patience = Path(source), _Patience(runner, every, idle, stop)
                     follow(runner, setup, lambda: _files(place), patience, lambda text: say(text, machine=True))
-        finally:
-            runner.flush()
-    with open_run(setup, out) as finished:
-        _finish(setup, finished, report, as_json, began)
+            except Stopped:
+                pass
+            finally:
+                stop.patient = True
+                runner.flush()
+        with open_run(setup, out) as finished:
+            _finish(setup, finished, report, as_json, began, stop)
 
 
 def _files(place: Path) -> Iterable[Path]:
@@ -120,26 +132,11 @@ def _files(place: Path) -> Iterable[Path]:
 
 
 class _Patience:
-    """Sleeps between looks; runs out after a time without a new reading, or when the keyboard says so.
+    """Sleeps between looks; runs out after a time without a new reading, or when somebody wants an end."""
 
-    The signal is taken as a wish, not as an exception: one raised in the middle of a
-    transaction, or inside a callback that swallows it, would be the wrong moment.
-    """
-
-    def __init__(self, runner: Runner, every: float, idle: float | None) -> None:
-        self._runner, self._every, self._idle = runner, every, idle
+    def __init__(self, runner: Runner, every: float, idle: float | None, stop: Stop) -> None:
+        self._runner, self._every, self._idle, self._stop = runner, every, idle, stop
         self._seen, self._since = -1, time.monotonic()
-        self._stop = threading.Event()
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[Self]:
-        """Take Ctrl-C and a polite kill as the wish to stop, for as long as this lasts."""
-        kept = {s: signal.signal(s, lambda *_: self._stop.set()) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)
 
     def __call__(self) -> bool:
         arrived = self._runner.store.arrived()
@@ -150,7 +147,7 @@ class _Patience:
         return not self._stop.wait(self._every)
 
 
-def _live(setup: Setup, machine: bool) -> Any:
+def _live(setup: Setup, stop: Stop) -> Callable[[Progress], None]:
     """A line of standard error per commit, at most one a second."""
     last = [0.0]
 
@@ -158,18 +155,25 @@ def _live(setup: Setup, machine: bool) -> Any:
         if now.head_ns is not None and time.monotonic() - last[0] > 1.0:
             last[0] = time.monotonic()
             say(f"{said_time(setup, now.head_ns)}: {now.analyses} analyses, {now.readings} readings", machine=True)
+        stop.check()
 
     return told
 
 
 @contextlib.contextmanager
-def _analysing() -> Iterator[Any]:
+def _analysing(stop: Stop) -> Iterator[Callable[[Progress], None]]:
+    """Told after every commit: the moment to show something, and to stop where that is wanted."""
     with progress_bar() as bars:
         task = bars.add_task("analysing", total=None, what="")
-        yield lambda now: bars.update(task, what=f"{now.readings} readings, {now.analyses} analyses")
+
+        def told(now: Progress) -> None:
+            bars.update(task, what=f"{now.readings} readings, {now.analyses} analyses")
+            stop.check()
+
+        yield told
 
 
-def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: float) -> None:
+def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: float, stop: Stop) -> None:
     """Write what a run leaves behind, say it, and judge."""
     written = write_outputs(setup, finished, report)
     facts = summary(setup, finished)
@@ -185,6 +189,7 @@ def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: flo
             say(f"  {line}")
         for path in written:
             say(f"wrote {path}")
+    stop.leave()
     if not finished.counts.get("used"):
         say("not one reading could be used; `rfkalman check` says why", machine=True)
         raise typer.Exit(1)

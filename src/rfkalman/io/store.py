@@ -14,6 +14,10 @@ The file is in write-ahead mode, so a reader sees whole transactions while the
 writer works, and a writer that dies at any instant leaves the last whole
 transaction. One writer at a time: an operating-system lock on a file beside
 the store, which dies with its process. This module knows no model and no filter.
+
+Every row that decides a number carries a digest of its other columns, checked
+whenever the row is read: a flipped bit is said, never computed with. What is
+wrong with a whole store is found by :meth:`Store.damage`.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,14 +36,21 @@ from numpy.typing import NDArray
 
 from .._checks import FloatArray, frozen
 from ..statespace import Gaussian
-from ._access import StoreError, explained, locked
+from ._access import DamageError, StoreError, damaged, explained, locked
+from ._digests import reading_digests, row_digest, used_digest
 from ._tables import Position, Rejected
 from .timestamps import IntArray
 
-__all__ = ["STATUSES", "AnalysisRow", "BatchRows", "FileMark", "Source", "Status", "Store", "StoreError"]
+__all__ = [
+    "STATUSES", "AnalysisRow", "BatchRows", "DamageError", "Fate", "FileMark", "Source", "Status", "Store",
+    "StoreError",
+]  # fmt: skip
 
 FORMAT = "rfkalman run"
 VERSION = 2
+#: A store up to this size is looked over whole when it is opened (about a quarter of a second); of a larger one, the
+#: rows that the next step depends on.
+LOOK_OVER_BYTES = 16 << 20
 #: Excerpts kept of one kind of rejected line of one source; beyond that only the counts go on.
 MAX_EXCERPTS = 1000
 
@@ -56,18 +67,18 @@ class Status:
 
 
 _SCHEMA = f"""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, digest BLOB) WITHOUT ROWID;
 CREATE TABLE sources (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, offset INTEGER NOT NULL, lines INTEGER NOT NULL,
     readings INTEGER NOT NULL, rejected INTEGER NOT NULL, skipped INTEGER NOT NULL, finished INTEGER NOT NULL,
-    file TEXT, digest TEXT);
+    file TEXT, content TEXT, digest BLOB);
 CREATE TABLE statuses (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
 INSERT INTO statuses VALUES {", ".join(f"({code}, '{name}')" for code, name in enumerate(STATUSES))};
 CREATE TABLE sensors (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE readings (
     seq INTEGER PRIMARY KEY, source INTEGER NOT NULL, line INTEGER NOT NULL, arrived_ns INTEGER NOT NULL,
     time_ns INTEGER NOT NULL, batch_ns INTEGER, sensor INTEGER, sensor_name TEXT, value REAL,
-    status INTEGER NOT NULL, reason TEXT, predicted REAL, predicted_std REAL);
+    status INTEGER NOT NULL, reason TEXT, predicted REAL, predicted_std REAL, digest INTEGER);
 CREATE INDEX readings_batch ON readings (batch_ns) WHERE batch_ns IS NOT NULL;
 CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL;
 CREATE VIEW readings_for_people AS
@@ -78,31 +89,54 @@ CREATE VIEW readings_for_people AS
     LEFT JOIN sensors ON sensors.id = readings.sensor;
 CREATE TABLE rejected (source INTEGER NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL, excerpt TEXT NOT NULL);
 CREATE TABLE rejected_counts (
-    source INTEGER NOT NULL, reason TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (source, reason)) WITHOUT ROWID;
+    source INTEGER NOT NULL, reason TEXT NOT NULL, n INTEGER NOT NULL, digest BLOB,
+    PRIMARY KEY (source, reason)) WITHOUT ROWID;
 CREATE TABLE analyses (
     batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, log_evidence REAL NOT NULL, indicator REAL NOT NULL,
-    n_used INTEGER NOT NULL, unknown_std BLOB);
+    n_used INTEGER NOT NULL, unknown_std BLOB, used BLOB, digest BLOB);
 CREATE TABLE checkpoints (
-    batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, root BLOB NOT NULL, columns INTEGER NOT NULL);
+    batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, root BLOB NOT NULL, columns INTEGER NOT NULL, digest BLOB);
 CREATE TABLE events (at_ns INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL);
 """
 
 
-#: What makes a store of one format version one of the next.
-_UPGRADES = {
-    1: (
-        "ALTER TABLE sources ADD COLUMN file TEXT",
-        "ALTER TABLE sources ADD COLUMN digest TEXT",
-        "CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL",
-    ),
+#: What a row's digest covers, table by table; readings have their own, :data:`_READING`.
+_COVERED = {
+    "meta": "key, value",
+    "sources": "id, name, offset, lines, readings, rejected, skipped, finished, file, content",
+    "rejected_counts": "source, reason, n",
+    "analyses": "batch_ns, mean, log_evidence, indicator, n_used, unknown_std, used",
+    "checkpoints": "batch_ns, mean, root, columns",
 }
+#: Columns that stores of format version 1 do not have.
+_LATER = ("used", "file", "content")
+#: Whole numbers, then real ones.
+_READING = "seq, time_ns, batch_ns, sensor, status, value, predicted, predicted_std"
+
+
+def _to_version_2(store: Store) -> None:
+    """Digests, for every row as it now stands."""
+    sql = store._sql
+    for table in _COVERED:
+        sql.execute(f"ALTER TABLE {table} ADD COLUMN digest BLOB")
+    sql.execute("ALTER TABLE readings ADD COLUMN digest INTEGER")
+    sql.execute("CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL")
+    for column in ("file", "content"):
+        sql.execute(f"ALTER TABLE sources ADD COLUMN {column} TEXT")
+    sql.execute("ALTER TABLE analyses ADD COLUMN used BLOB")
+    store.seal_rows()
+    store.seal_readings()
+
+
+#: How a store of each older version becomes one of the next; done by a writer, in one transaction.
+_UPGRADES: dict[int, Callable[[Store], None]] = {1: _to_version_2}
 
 
 class FileMark(NamedTuple):
-    """Which file a source was read from: where it lies on the disk, and a hash of all bytes that were read of it."""
+    """Which file a source was read from: where it lies on the disk, and a hash of all its bytes that were read."""
 
     file: str
-    digest: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +162,19 @@ class AnalysisRow(NamedTuple):
     indicator: float
     n_used: int
     unknown_std: FloatArray | None
+    #: Digest of the readings that entered (:func:`rfkalman.io._digests.used_digest`); None: not kept.
+    used: bytes | None = None
+
+
+class Fate(NamedTuple):
+    """What became of one reading."""
+
+    status: int
+    reason: str | None
+    predicted: float | None
+    predicted_std: float | None
+    digest: int  #: of the whole reading as it then is
+    seq: int
 
 
 class BatchRows(NamedTuple):
@@ -147,6 +194,9 @@ class Store:
         self.path = path
         self._sql = connection
         self._lock = lock
+        self._version = VERSION
+        # A byte that is no text must not end a program: what it makes of the text is no longer what was digested.
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
 
     # -- opening and closing ------------------------------------------------------------------------------------------
 
@@ -220,42 +270,178 @@ class Store:
         sql.execute("PRAGMA cache_size = -4000")
         tables = sql.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables:
-            self._upgrade(self._require_format())
+            self._require_format()
+            self._upgrade()
             return
         with self.transaction():
             for statement in _SCHEMA.split(";\n"):
                 if statement.strip():
                     sql.execute(statement)
-            self.put_meta({"format": FORMAT, "format_version": str(VERSION)})
+            self.put_meta({"format": FORMAT, "format_version": VERSION, "schema": self._schema_digest()})
 
-    def _require_format(self) -> int:
-        """The version of the format, one that can be read."""
+    def _require_format(self) -> None:
+        """Refuse what is no store; of an older version, go by what it has."""
         try:
-            found = self.meta()
+            found = dict(self._sql.execute("SELECT key, value FROM meta").fetchall())
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
+            if "no such table" in str(error) and not self._sql.execute(
+                "SELECT count(*) FROM sqlite_master WHERE name IN ('readings', 'analyses')"
+            ).fetchone()[0]:
                 raise StoreError(f"{self.path} is a database, but not the store of a run.") from error
             raise
-        if found.get("format") != FORMAT:
+        if "format" not in found:
             raise StoreError(f"{self.path} is a database, but not the store of a run.")
-        version = found.get("format_version", "")
-        if version not in [str(v) for v in range(1, VERSION + 1)]:
+        digested = "digest" in (row[1] for row in self._sql.execute("PRAGMA table_info(meta)"))
+        self._version = VERSION if digested else 1
+        # The digest first: a flipped bit in the number is damage, not another version.
+        version = self.meta()["format_version"]
+        if found["format"] != FORMAT or version not in map(str, (*_UPGRADES, VERSION)):
             raise StoreError(
-                f"{self.path} has format version {version!r}; this rfkalman reads versions 1 to {VERSION}. "
-                "Use the rfkalman that wrote it."
+                f"{self.path} has format version {version!r}; this rfkalman reads versions 1 to {VERSION}. Use the "
+                "rfkalman that wrote it."
             )
-        return int(version)
+        self._version = int(version)
 
-    def _upgrade(self, version: int) -> None:
-        """Bring a store of an earlier format to this one, whole or not at all; readers take it as it is."""
-        if version == VERSION:
+    def _upgrade(self) -> None:
+        if self._version == VERSION:
             return
         with self.transaction():
-            for earlier in range(version, VERSION):
-                for statement in _UPGRADES[earlier]:
-                    self._sql.execute(statement)
-            self.put_meta({"format_version": str(VERSION)})
-            self.event("upgraded", f"format {version} to {VERSION}")
+            was = self._version
+            while self._version < VERSION:
+                _UPGRADES[self._version](self)
+                self._version += 1
+            self.put_meta({"format_version": VERSION, "schema": self._schema_digest()})
+            self.event("upgraded", f"from format version {was} to {VERSION}")
+
+    # -- digests ------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_digests(self) -> bool:
+        """Whether rows carry digests; those of format version 1 do not."""
+        return self._version > 1
+
+    def _schema_digest(self) -> str:
+        """Of the definitions of our tables: a flipped letter there gives every row another meaning."""
+        ours = "', '".join(("readings", "readings_batch", *_COVERED))
+        rows = self._sql.execute(f"SELECT name, sql FROM sqlite_master WHERE name IN ('{ours}') ORDER BY name")
+        return row_digest(*(text for row in rows for text in row)).hex()
+
+    def _put(self, table: str, *values: Any) -> None:
+        """Set one row of a table, with its digest; ``values`` in the order of :data:`_COVERED`."""
+        places = ", ".join("?" * len(values))
+        self._sql.execute(
+            f"INSERT OR REPLACE INTO {table} ({_COVERED[table]}, digest) VALUES ({places}, ?)",
+            (*values, row_digest(*values)),
+        )
+
+    def _rows(self, table: str, tail: str = "", *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Rows of a table, each checked against its digest; ``tail`` is the rest of the query."""
+        covered = _COVERED[table]
+        if self._version == 1:
+            # Older stores have no digests: what they hold is taken as it is.
+            there = ", ".join("NULL" if name in _LATER else name for name in covered.split(", "))
+            yield from self._stream(f"SELECT {there} FROM {table} {tail}", *values)
+            return
+        for *row, digest in self._stream(f"SELECT {covered}, digest FROM {table} {tail}", *values):
+            if digest != row_digest(*row):
+                raise self._damaged_row(table, row)
+            yield tuple(row)
+
+    def _damaged_row(self, table: str, row: Sequence[Any]) -> DamageError:
+        if table in ("analyses", "checkpoints"):
+            return damaged(self.path, f"the {'analysis' if table == 'analyses' else 'checkpoint'} of batch {row[0]}")
+        what = "what is noted about the run" if table == "meta" else f"a row of the table {table!r}"
+        return damaged(self.path, f"{what}: {row[0]!r:.60}", readings=True)
+
+    def _readings(self, tail: str, *values: Any) -> list[tuple[Any, ...]]:
+        """(seq, time_ns, batch_ns, sensor, status, value, predicted, predicted_std), each checked."""
+        has = self._version > 1
+        rows = self._ask(f"SELECT {_READING}, {'digest' if has else 'NULL'} FROM readings {tail}", *values)
+        if has:
+            self._require_readings(rows)
+        return rows
+
+    def _require_readings(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        if not rows:
+            return
+        *columns, digest = zip(*rows, strict=True)
+        try:
+            found: Sequence[int] = reading_digests(columns[:5], columns[5:])
+        except (TypeError, ValueError, OverflowError):
+            found = ()  # a value of another type than its column's
+        if list(digest) != found:
+            wrong = next((row[0] for row, d in zip(rows, found, strict=False) if row[-1] != d), rows[0][0])
+            raise damaged(self.path, f"the reading number {wrong}", readings=True)
+
+    def seal_rows(self, tables: Iterable[str] = tuple(_COVERED)) -> None:
+        """Digest rows as they now stand."""
+        for table in tables:
+            rows = self._sql.execute(f"SELECT {_COVERED[table]} FROM {table}").fetchall()
+            for row in rows:
+                self._put(table, *row)
+
+    def seal_readings(self, where: str = "") -> None:
+        """Digest readings as they now stand, after something other than :meth:`set_fates` has changed them."""
+        last = -(2**63)
+        while rows := self._ask(
+            f"SELECT {_READING} FROM readings WHERE seq > ? {where and 'AND ' + where} ORDER BY seq LIMIT 65536", last
+        ):
+            columns = list(zip(*rows, strict=True))
+            digests = reading_digests(columns[:5], columns[5:])
+            self._sql.executemany("UPDATE readings SET digest = ? WHERE seq = ?", zip(digests, columns[0], strict=True))
+            last = rows[-1][0]
+
+    def look_over(self, *, rebuilding: bool = False) -> None:
+        """Refuse a damaged store on opening: all of a small one, what the next step depends on of a large one.
+
+        Parameters
+        ----------
+        rebuilding : bool
+            Analyses and checkpoints are about to be made anew: only the readings count, and all of them do.
+        """
+        if self._version == 1:
+            return
+        size = self.path.stat().st_size
+        if rebuilding or size <= LOOK_OVER_BYTES:
+            for found in self.damage(derived=not rebuilding):
+                raise found
+            return
+        for table in ("meta", "sources"):
+            for _ in self._rows(table):
+                pass
+        last = self.last_analysis()
+        if last is not None:
+            next(self.analyses(last, last))
+            self.checkpoint(last)
+
+    def damage(self, *, derived: bool = True) -> Iterator[DamageError]:
+        """Everything that is not as it was written, one by one; nothing where the store is whole.
+
+        Parameters
+        ----------
+        derived : bool
+            Also analyses and checkpoints, which can be made again from the readings.
+        """
+        try:
+            structure = [str(text) for (text,) in self._ask("PRAGMA integrity_check(3)")]
+            if structure != ["ok"]:
+                yield damaged(self.path, "; ".join(" ".join(text.split()) for text in structure)[:300], readings=True)
+            elif self._version > 1 and self.meta().get("schema") != self._schema_digest():
+                yield damaged(self.path, "the definitions of its tables", readings=True)
+        except DamageError as error:
+            yield error
+        for table in _COVERED if derived else ("meta", "sources", "rejected_counts"):
+            try:
+                for _ in self._rows(table):
+                    pass
+            except DamageError as error:
+                yield error
+        try:
+            last = -(2**63)
+            while rows := self._readings("WHERE seq > ? ORDER BY seq LIMIT 65536", last):
+                last = rows[-1][0]
+        except DamageError as error:
+            yield error
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -298,13 +484,14 @@ class Store:
 
     def meta(self) -> dict[str, str]:
         """Everything that is said about the run."""
-        return dict(self._sql.execute("SELECT key, value FROM meta").fetchall())
+        return dict(self._rows("meta"))
 
     def put_meta(self, entries: Mapping[str, str | int | None]) -> None:
         """Set entries; None removes one."""
         self._sql.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in entries])
-        kept = [(key, str(value)) for key, value in entries.items() if value is not None]
-        self._sql.executemany("INSERT INTO meta VALUES (?, ?)", kept)
+        for key, value in entries.items():
+            if value is not None:
+                self._put("meta", key, str(value))
 
     def event(self, kind: str, text: str) -> None:
         """Note what happened to the run."""
@@ -322,30 +509,21 @@ class Store:
 
     def source(self, name: str) -> Source:
         """A source by name; one that was never read is at its beginning (id 0)."""
-        found = self._ask("SELECT * FROM sources WHERE name = ?", name)
-        if not found:
-            return Source(0, name)
-        number, _, offset, lines, readings, rejected, skipped, finished, *mark = found[0]
-        return Source(
-            number, name, Position(offset, lines), readings, rejected, skipped, bool(finished),
-            FileMark(*mark) if mark and mark[1] is not None else None,
-        )  # fmt: skip
+        found = next(self._rows("sources", "WHERE name = ?", name), None)
+        return Source(0, name) if found is None else _source(found)
 
     def sources(self) -> list[Source]:
         """All sources, in the order of their first reading."""
-        return [self.source(name) for (name,) in self._ask("SELECT name FROM sources ORDER BY id")]
+        return [_source(row) for row in self._rows("sources", "ORDER BY id")]
 
     def put_source(self, source: Source) -> int:
         """Set how far a source has been read; gives its id."""
-        values = (
-            source.name, source.position.offset, source.position.lines, source.readings, source.rejected,
-            source.skipped, int(source.finished), *(source.mark or (None, None)),
+        number = source.id or int(self._ask("SELECT coalesce(max(id), 0) + 1 FROM sources")[0][0])
+        self._put(
+            "sources", number, source.name, source.position.offset, source.position.lines, source.readings,
+            source.rejected, source.skipped, int(source.finished), *(source.mark or (None, None)),
         )  # fmt: skip
-        cursor = self._sql.execute(
-            "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (source.id or None, *values)
-        )
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+        return number
 
     def next_seq(self) -> int:
         """The number of the next reading."""
@@ -353,7 +531,17 @@ class Store:
 
     def add_readings(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Rows (seq, source, line, arrived_ns, time_ns, batch_ns, sensor, sensor_name, value, status, reason)."""
-        self._sql.executemany("INSERT INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", rows)
+        given = list(rows)
+        if not given:
+            return
+        seq, _, _, _, when, batch, sensor, _, value, status, _ = zip(*given, strict=True)
+        absent = (None,) * len(given)
+        digests = reading_digests((seq, when, batch, sensor, status), (value, absent, absent))
+        self._sql.executemany(
+            "INSERT INTO readings (seq, source, line, arrived_ns, time_ns, batch_ns, sensor, sensor_name, value, "
+            "status, reason, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ((*row, digest) for row, digest in zip(given, digests, strict=True)),
+        )
 
     def holds(
         self, batch_ns: int, sensor: int, time_ns: int, value: float, *, before_seq: int | None = None
@@ -379,11 +567,17 @@ class Store:
             "SELECT seq, sensor, time_ns, value FROM readings WHERE seq > ? ORDER BY seq LIMIT ?", seq, most
         )
 
-    def judge_anew(self, rows: Iterable[tuple[int, str | None, int | None, int]]) -> None:
-        """Rows (status, reason, batch_ns, seq): what a later look found."""
+    def judge_anew(
+        self, seq: Sequence[int], sensor: Sequence[int | None], time_ns: Sequence[int], value: Sequence[float | None],
+        status: Sequence[int], reason: Sequence[str | None], batch_ns: Sequence[int | None],
+    ) -> None:  # fmt: skip
+        """What a later look found about readings, column by column."""
+        absent = (None,) * len(seq)
+        columns = (tuple(column) for column in (seq, time_ns, batch_ns, sensor, status))
+        digests = reading_digests(tuple(columns), (tuple(value), absent, absent))
         self._sql.executemany(
-            "UPDATE readings SET status = ?, reason = ?, batch_ns = ?, predicted = NULL, predicted_std = NULL "
-            "WHERE seq = ?", rows,
+            "UPDATE readings SET status = ?, reason = ?, batch_ns = ?, predicted = NULL, predicted_std = NULL, "
+            "digest = ? WHERE seq = ?", zip(status, reason, batch_ns, digests, seq, strict=True),
         )  # fmt: skip
 
     def latest_by_sensor(self, after_ns: int | None) -> list[tuple[int, int]]:
@@ -421,13 +615,9 @@ class Store:
         for item in rejected:
             by_reason.setdefault(item.reason, []).append(item)
         for reason, items in by_reason.items():
-            found = self._sql.execute(
-                "SELECT n FROM rejected_counts WHERE source = ? AND reason = ?", (source, reason)
-            ).fetchone()
-            before = 0 if found is None else int(found[0])
-            self._sql.execute(
-                "INSERT OR REPLACE INTO rejected_counts VALUES (?, ?, ?)", (source, reason, before + len(items))
-            )
+            found = next(self._rows("rejected_counts", "WHERE source = ? AND reason = ?", source, reason), None)
+            before = 0 if found is None else int(found[2])
+            self._put("rejected_counts", source, reason, before + len(items))
             kept = items[: max(0, MAX_EXCERPTS - before)]
             self._sql.executemany(
                 "INSERT INTO rejected VALUES (?, ?, ?, ?)", [(source, i.line, i.reason, i.excerpt) for i in kept]
@@ -451,9 +641,8 @@ class Store:
 
     def batch(self, batch_ns: int) -> BatchRows:
         """All readings of a batch: waiting, used, duplicate or gated."""
-        rows = self._ask("SELECT seq, sensor, time_ns, value, status FROM readings WHERE batch_ns = ?", batch_ns)
-        columns = list(zip(*rows, strict=True)) or [()] * 5
-        seq, sensor, when, value, status = columns
+        rows = self._readings("WHERE batch_ns = ?", batch_ns)
+        seq, when, _, sensor, status, value, *_ = list(zip(*rows, strict=True)) or [()] * 9
         return BatchRows(
             np.array(seq, dtype=np.int64), np.array(sensor, dtype=np.int64), np.array(when, dtype=np.int64),
             np.array(value, dtype=np.float64), np.array(status, dtype=np.int64),
@@ -461,17 +650,19 @@ class Store:
 
     def used(self, batch_ns: int) -> tuple[IntArray, FloatArray]:
         """Sensors and values that entered the analysis of a batch, in the order of the sensors."""
-        rows = self._ask(
-            "SELECT sensor, value FROM readings WHERE batch_ns = ? AND status = ? ORDER BY sensor",
-            batch_ns, Status.USED,
-        )  # fmt: skip
-        sensor, value = zip(*rows, strict=True) if rows else ((), ())
-        return np.array(sensor, dtype=np.int64), np.array(value, dtype=np.float64)
+        rows = self._readings("WHERE batch_ns = ? AND status = ? ORDER BY sensor", batch_ns, Status.USED)
+        sensors = np.array([row[3] for row in rows], dtype=np.int64)
+        values = np.array([row[5] for row in rows], dtype=np.float64)
+        kept = None if self._version == 1 else self._ask("SELECT used FROM analyses WHERE batch_ns = ?", batch_ns)
+        if kept and kept[0][0] is not None and kept[0][0] != used_digest(sensors, values):
+            raise damaged(self.path, f"the readings of batch {batch_ns} are not those that were analysed")
+        return sensors, values
 
-    def set_fates(self, rows: Iterable[tuple[int, str | None, float | None, float | None, int]]) -> None:
-        """Rows (status, reason, predicted, predicted_std, seq)."""
+    def set_fates(self, fates: Iterable[Fate]) -> None:
+        """What became of readings that wait, by number."""
         self._sql.executemany(
-            "UPDATE readings SET status = ?, reason = ?, predicted = ?, predicted_std = ? WHERE seq = ?", rows
+            "UPDATE readings SET status = ?, reason = ?, predicted = ?, predicted_std = ?, digest = ? WHERE seq = ?",
+            fates,
         )
 
     # -- beliefs ------------------------------------------------------------------------------------------------------
@@ -479,21 +670,21 @@ class Store:
     def put_analysis(self, row: AnalysisRow) -> None:
         """The belief after a batch; replaces an earlier one of the same batch."""
         spread = None if row.unknown_std is None else row.unknown_std.tobytes()
-        self._sql.execute(
-            "INSERT OR REPLACE INTO analyses VALUES (?, ?, ?, ?, ?, ?)",
-            (row.batch_ns, row.mean.tobytes(), row.log_evidence, row.indicator, row.n_used, spread),
-        )
+        self._put(
+            "analyses", row.batch_ns, row.mean.tobytes(), float(row.log_evidence), float(row.indicator), row.n_used,
+            spread, row.used,
+        )  # fmt: skip
 
     def analyses(self, start_ns: int | None = None, stop_ns: int | None = None) -> Iterator[AnalysisRow]:
         """Analyses from ``start_ns`` to ``stop_ns``, both included, in the order of time."""
-        rows = self._stream(
-            "SELECT * FROM analyses WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
+        rows = self._rows(
+            "analyses", "WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
             -(2**63) if start_ns is None else start_ns, 2**63 - 1 if stop_ns is None else stop_ns,
         )  # fmt: skip
-        for batch, mean, evidence, indicator, used, spread in rows:
+        for batch, mean, evidence, indicator, n_used, spread, used in rows:
             yield AnalysisRow(
-                batch, frozen(np.frombuffer(mean)), evidence, indicator, used,
-                None if spread is None else np.frombuffer(spread),
+                batch, frozen(np.frombuffer(mean)), evidence, indicator, n_used,
+                None if spread is None else np.frombuffer(spread), used,
             )  # fmt: skip
 
     def analysis_times(self) -> IntArray:
@@ -516,20 +707,16 @@ class Store:
 
     def put_checkpoint(self, batch_ns: int, belief: Gaussian) -> None:
         """Everything the next step depends on, bit for bit: mean and root, column after column."""
-        self._sql.execute(
-            "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)",
-            (batch_ns, belief.mean.tobytes(), belief.root.tobytes(order="F"), belief.root.shape[1]),
-        )
+        mean, root = belief.mean.tobytes(), belief.root.tobytes(order="F")
+        self._put("checkpoints", batch_ns, mean, root, belief.root.shape[1])
 
     def checkpoint(self, at_or_before_ns: int) -> tuple[int, Gaussian] | None:
         """The last checkpoint at or before a time; None: there is none."""
-        found = self._ask(
-            "SELECT batch_ns, mean, root, columns FROM checkpoints WHERE batch_ns <= ? ORDER BY batch_ns DESC LIMIT 1",
-            at_or_before_ns,
-        )
-        if not found:
+        found = next(self._rows("checkpoints", "WHERE batch_ns <= ? ORDER BY batch_ns DESC LIMIT 1", at_or_before_ns),
+                     None)  # fmt: skip
+        if found is None:
             return None
-        batch, mean, root, columns = found[0]
+        batch, mean, root, columns = found
         m = np.frombuffer(mean)
         S: NDArray[np.float64] = np.frombuffer(root).reshape((m.size, columns), order="F")
         return int(batch), Gaussian(m, S)
@@ -581,3 +768,9 @@ class Store:
             "SELECT sensor, time_ns, batch_ns, value, status, predicted, predicted_std FROM readings "
             f"WHERE sensor IN ({wanted}) ORDER BY time_ns, seq"
         )
+
+
+def _source(row: Sequence[Any]) -> Source:
+    number, name, offset, lines, readings, rejected, skipped, finished, file, content = row
+    mark = None if content is None else FileMark(file, content)
+    return Source(number, name, Position(offset, lines), readings, rejected, skipped, bool(finished), mark)

@@ -134,7 +134,7 @@ class FollowedFile:
             return now.st_size >= offset
         if not offset:
             return known.mark.file == _place(now)
-        return now.st_size >= offset and known.mark.digest == self._hash.hexdigest()
+        return now.st_size >= offset and known.mark.content == self._hash.hexdigest()
 
     def _finish_predecessor(self, known: Source) -> bool:
         """Read the file that was renamed away to its end; False where it is not in the folder any more."""

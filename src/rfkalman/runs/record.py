@@ -71,6 +71,7 @@ class RunRecord:
         """Open the store of a run to read; the setup must be the one it was made with."""
         store = Store.reader(path)
         try:
+            store.look_over()
             meta = store.meta()
             require_same(meta, setup, str(path))
             record = cls(store, setup)

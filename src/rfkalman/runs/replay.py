@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from .._checks import FloatArray, frozen
 from ..errors import RFKalmanError
 from ..filters import kalman
-from ..io.store import AnalysisRow, BatchRows, Status, Store
+from ..io._digests import reading_digests, used_digest
+from ..io.store import AnalysisRow, BatchRows, Fate, Status, Store
 from ..io.timestamps import IntArray
 from ..model import Model
 from ..observation import Functional
@@ -90,7 +91,7 @@ class Evaluated(NamedTuple):
 
     belief: Gaussian
     row: AnalysisRow
-    fates: list[tuple[int, str | None, float | None, float | None, int]]  #: as ``Store.set_fates`` takes them
+    fates: list[Fate]
 
 
 class Filter:
@@ -149,19 +150,26 @@ class Filter:
         gate = self.setup.gate
         good = np.ones(len(y), dtype=np.bool_) if gate is None else np.abs(y - predicted) <= gate * spread
         belief = self.take_in(ahead, batch_ns, sensor[first][good], y[good])
-        fates: list[tuple[int, str | None, float | None, float | None, int]] = []
-        kept = rows.seq[order][first].tolist()
-        reason = None if gate is None else f"beyond {gate:g} predictive standard deviations"
-        for seq, ok, m, s in zip(kept, good.tolist(), predicted.tolist(), spread.tolist(), strict=True):
-            fates.append((Status.USED, None, m, s, seq) if ok else (Status.GATED, reason, m, s, seq))
-        if not first.all():
-            winner = np.flatnonzero(first)[np.cumsum(first) - 1]
-            for i in np.flatnonzero(~first):
-                why = duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
-                fates.append((Status.DUPLICATE, why, None, None, int(rows.seq[order[i]])))
         row = AnalysisRow(
-            batch_ns, belief.mean, belief.log_evidence, belief.indicator, belief.n_used, unknown_std(self.model, belief)
-        )
+            batch_ns, belief.mean, belief.log_evidence, belief.indicator, belief.n_used,
+            unknown_std(self.model, belief), used_digest(sensor[first][good], y[good]),
+        )  # fmt: skip
+        status = np.full(len(order), Status.DUPLICATE, dtype=np.int64)
+        status[first] = np.where(good, Status.USED, Status.GATED)
+        foreseen, spreads = (_scattered(part, first) for part in (predicted, spread))
+        seq, batches = rows.seq[order], np.full(len(order), batch_ns, dtype=np.int64)
+        digests = reading_digests((seq, when, batches, sensor, status), (value, foreseen, spreads))
+        winner = np.flatnonzero(first)[np.cumsum(first) - 1]
+        beyond = None if gate is None else f"beyond {gate:g} predictive standard deviations"
+        fates = []
+        for i, (code, m, s, digest, number) in enumerate(
+            zip(status.tolist(), foreseen.tolist(), spreads.tolist(), digests, seq.tolist(), strict=True)
+        ):
+            if code == Status.DUPLICATE:
+                why = duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
+                fates.append(Fate(code, why, None, None, digest, number))
+            else:
+                fates.append(Fate(code, beyond if code == Status.GATED else None, m, s, digest, number))
         return Evaluated(belief, row, fates)
 
     def take_in(self, ahead: Gaussian, batch_ns: int, sensors: IntArray, y: FloatArray) -> kalman.Analysis:
@@ -189,6 +197,13 @@ class Filter:
         for array in (model.initial.mean, model.initial.root, model.space.transform, model.generator.drift):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+def _scattered(values: FloatArray, where: NDArray[np.bool_]) -> FloatArray:
+    """Values put where they belong, NaN elsewhere."""
+    found = np.full(where.size, np.nan)
+    found[where] = values
+    return found
 
 
 def predict(ahead: Gaussian, obs: Observation) -> tuple[FloatArray, FloatArray]:

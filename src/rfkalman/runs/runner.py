@@ -247,7 +247,9 @@ class Runner:
         self._next_seq += n
         self._readings += n
         self._watermark, self._rewind = watermark, placed.rewind_ns
-        if not gather:
+        if gather:
+            self._tell()
+        else:
             self._process()
 
     def _judged(
@@ -275,7 +277,7 @@ class Runner:
                 self._watermark, gather=True, now=now, seq=seq,
             )  # fmt: skip
             with self.store.transaction():
-                self.store.judge_anew(zip(placed.status, placed.reason, placed.batch, seq, strict=True))
+                self.store.judge_anew(seq, sensor, when, value, *placed[:3])
                 self.store.put_meta({"rewind_ns": placed.rewind_ns})
             self._rewind = placed.rewind_ns
             n += len(rows)
@@ -410,6 +412,7 @@ class Runner:
 
     def _begin(self, facts: dict[str, str], rebuild: bool) -> None:
         store, setup = self.store, self.setup
+        store.look_over(rebuilding=rebuild)
         meta = store.meta()
         marks = self._filter.fingerprint
         if "hash" not in meta:
@@ -465,7 +468,7 @@ class Runner:
                     np.array([-1 if s is None else s for s in sensor], dtype=np.int64), np.array(when, dtype=np.int64),
                     np.array(value, dtype=np.float64), Watermark(), gather=True, now=now, seq=seq,
                 )  # fmt: skip
-                store.judge_anew(zip(placed.status, placed.reason, placed.batch, seq, strict=True))
+                store.judge_anew(seq, sensor, when, value, *placed[:3])
                 last = seq[-1]
             store.event("rebuilt", json.dumps(_versions()))
 
@@ -498,8 +501,11 @@ class Runner:
         if self._rewind is not None:
             self._go_back(self._rewind)
         while self._go_on():
-            if self._on_progress is not None:
-                self._on_progress(Progress(self._readings, self._analyses, self._head.batch_ns))
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress(self._readings, self._analyses, self._head.batch_ns))
 
     def _go_on(self) -> bool:
         """Analyse some closed batches in one transaction; False when there are none."""

@@ -1,0 +1,56 @@
+"""``rfkalman verify``: is the record of a run what was written?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ValueRangeError
+from ..runs.session import STORE
+from ..runs.verify import verify as verify_store
+from ._runs import folder_option, load, place_of
+from .app import app, debug_option, json_option, progress_bar, say
+
+__all__ = ["verify"]
+
+
+@app.command()
+def verify(
+    target: Annotated[
+        Path, typer.Argument(help="The problem file, or the store (run.sqlite) or folder of a run.", show_default=False)
+    ],
+    out: folder_option = None,
+    as_json: json_option = False,
+    debug: debug_option = False,
+) -> None:
+    """Check a run's record for damage: the database, a digest of every row, and the analyses computed again.
+
+    With a problem file every analysis is replayed from the start and compared bit
+    for bit; with a store alone, the database and its digests are checked. Exit code
+    1 if something is damaged; the message says what, and what helps.
+    """
+    setup = None
+    if target.suffix == ".toml":
+        _, setup = load(target, quiet=True)
+        path = place_of(setup, out) / STORE
+    else:
+        path = target / STORE if target.is_dir() else target
+    if not path.is_file():
+        raise ValueRangeError(f"there is no run at {path}; give its problem file, its folder or its store.")
+    with progress_bar() as bars:
+        task = bars.add_task("verifying", total=None, what="")
+        found = verify_store(path, setup, lambda n: bars.update(task, what=f"{n} analyses"))
+    if as_json:
+        typer.echo(json.dumps({"store": str(path), "holds": found.holds, **found._asdict()}, indent=1))
+    else:
+        for text in found.damage:
+            say(text)
+        if found.holds:
+            said = "every digest holds" if found.digests else "its rows carry no digests yet (a later run adds them)"
+            again = f", {found.replayed} analyses computed again, bit for bit" if setup is not None else ""
+            say(f"{path} is whole: {found.readings} readings and lines, {found.analyses} analyses; {said}{again}")
+    if not found.holds:
+        raise typer.Exit(1)
