@@ -79,7 +79,7 @@ CREATE TABLE rejected_counts (
     source INTEGER NOT NULL, reason TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (source, reason)) WITHOUT ROWID;
 CREATE TABLE analyses (
     batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, log_evidence REAL NOT NULL, indicator REAL NOT NULL,
-    n_used INTEGER NOT NULL, unknown_std BLOB);
+    n_used INTEGER NOT NULL, unknown_std BLOB, nis REAL);
 CREATE TABLE checkpoints (
     batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, root BLOB NOT NULL, columns INTEGER NOT NULL);
 CREATE TABLE events (at_ns INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL);
@@ -108,6 +108,7 @@ class AnalysisRow(NamedTuple):
     indicator: float
     n_used: int
     unknown_std: FloatArray | None
+    nis: float | None = None  #: normalised innovation squared of all that was predicted, used or gated
 
 
 class BatchRows(NamedTuple):
@@ -201,6 +202,9 @@ class Store:
         tables = sql.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables:
             self._require_format()
+            if "nis" not in self._columns("analyses"):
+                # Stores of format version 1 were written before this column.
+                sql.execute("ALTER TABLE analyses ADD COLUMN nis REAL")
             return
         with self.transaction():
             for statement in _SCHEMA.split(";\n"):
@@ -250,6 +254,9 @@ class Store:
     def limit_pages(self, pages: int) -> None:
         """Let the file grow to this many pages at most; beyond that it behaves like a full disk."""
         self._sql.execute(f"PRAGMA max_page_count = {int(pages)}")
+
+    def _columns(self, table: str) -> set[str]:
+        return {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
 
     def _ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with explained(self.path):
@@ -392,14 +399,16 @@ class Store:
         """The belief after a batch; replaces an earlier one of the same batch."""
         spread = None if row.unknown_std is None else row.unknown_std.tobytes()
         self._sql.execute(
-            "INSERT OR REPLACE INTO analyses VALUES (?, ?, ?, ?, ?, ?)",
-            (row.batch_ns, row.mean.tobytes(), row.log_evidence, row.indicator, row.n_used, spread),
+            "INSERT OR REPLACE INTO analyses (batch_ns, mean, log_evidence, indicator, n_used, unknown_std, nis) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (row.batch_ns, row.mean.tobytes(), row.log_evidence, row.indicator, row.n_used, spread, row.nis),
         )
 
     def analyses(self, start_ns: int | None = None, stop_ns: int | None = None) -> Iterator[AnalysisRow]:
         """Analyses from ``start_ns`` to ``stop_ns``, both included, in the order of time."""
         rows = self._stream(
-            "SELECT * FROM analyses WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
+            "SELECT batch_ns, mean, log_evidence, indicator, n_used, unknown_std FROM analyses "
+            "WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
             -(2**63) if start_ns is None else start_ns, 2**63 - 1 if stop_ns is None else stop_ns,
         )  # fmt: skip
         for batch, mean, evidence, indicator, used, spread in rows:
@@ -478,6 +487,68 @@ class Store:
         for reason, n in self._ask("SELECT reason, sum(n) FROM rejected_counts GROUP BY reason ORDER BY reason"):
             table.setdefault("malformed", {})[reason] = n
         return table
+
+    def nis(self) -> float | None:
+        """Sum of the normalised innovations squared of all analyses; None where an older version wrote some."""
+        if "nis" not in self._columns("analyses"):
+            return None
+        total, n, known = self._ask("SELECT total(nis), count(*), count(nis) FROM analyses")[0]
+        return float(total) if n == known else None
+
+    def shares(self, width: float) -> list[tuple[int, int, int]]:
+        """(sensor, readings that were predicted, those within ``width`` predicted stds), for sensors that have any."""
+        return self._ask(
+            "SELECT sensor, count(*), sum(abs(value - predicted) <= ? * predicted_std) FROM readings "
+            "WHERE status IN (?, ?) AND predicted IS NOT NULL GROUP BY sensor", width, Status.USED, Status.GATED,
+        )  # fmt: skip
+
+    def extremes(self, status: int) -> tuple[float | None, float | None]:
+        """Smallest and largest finite value of a status."""
+        query = "SELECT min(value), max(value) FROM readings WHERE status = ? AND abs(value) <= 1.7976931348623157e308"
+        least, most = self._ask(query, status)[0]
+        return least, most
+
+    def farthest_gated(self) -> float:
+        """How many predicted standard deviations the farthest gated reading lies from its prediction."""
+        query = "SELECT coalesce(max(abs(value - predicted) / predicted_std), 0.0) FROM readings WHERE status = ?"
+        return float(self._ask(query, Status.GATED)[0][0])
+
+    def longest_delay(self) -> int:
+        """How far behind the latest batch before its arrival the latest of all late readings was, in nanoseconds."""
+        query = (
+            "SELECT coalesce(max(newest - time_ns), 0) FROM (SELECT time_ns, status, max(batch_ns) OVER "
+            "(ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest FROM readings) WHERE status = ?"
+        )
+        return int(self._ask(query, Status.LATE)[0][0])
+
+    def earliest(self, reason: str) -> int:
+        """The earliest time among the readings with this reason; there must be one."""
+        return int(self._ask("SELECT min(time_ns) FROM readings WHERE reason = ?", reason)[0][0])
+
+    def unknown_names(self) -> list[str]:
+        """Names that are in no sensor table, most frequent first."""
+        query = "SELECT sensor_name FROM readings WHERE status = ? GROUP BY sensor_name ORDER BY count(*) DESC, 1"
+        return [name for (name,) in self._ask(query, Status.UNKNOWN)]
+
+    def set_aside_in_a_row(self, least: int) -> Iterator[tuple[int, int, int, float, int, str | None, int | None]]:
+        """(sensor, run, time_ns, value, status, reason, when the sensor was used again) of readings out of range or
+        gated that follow each other, at least so many, with no used one of their sensor in between."""
+        aside, told = (Status.OUT_OF_RANGE, Status.GATED), (Status.USED, Status.OUT_OF_RANGE, Status.GATED)
+        yield from self._stream(
+            "WITH told AS (SELECT sensor, time_ns, seq, value, status, reason, "
+            "sum(status = ?1) OVER (PARTITION BY sensor ORDER BY time_ns, seq) AS run, "
+            "min(CASE WHEN status = ?1 THEN time_ns END) OVER (PARTITION BY sensor ORDER BY time_ns, seq "
+            "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS again "
+            f"FROM readings WHERE status IN {told} AND sensor IN (SELECT sensor FROM readings "
+            f"WHERE status IN {aside} GROUP BY sensor HAVING count(*) >= ?2)), "
+            "rows AS (SELECT *, count(*) OVER (PARTITION BY sensor, run) AS n FROM told WHERE status != ?1) "
+            "SELECT sensor, run, time_ns, value, status, reason, again FROM rows WHERE n >= ?2 "
+            "ORDER BY sensor, run, time_ns, seq", Status.USED, least,
+        )  # fmt: skip
+
+    def changes(self) -> int:
+        """A number that differs once another process has written."""
+        return int(self._ask("PRAGMA data_version")[0][0])
 
     def rejected(self, limit: int = 100) -> list[tuple[str, int, str, str]]:
         """(source, line, reason, excerpt) of the first rejected lines."""

@@ -19,6 +19,7 @@ from ..io.store import STATUSES, Source, Store
 from ..io.timestamps import IntArray
 from ..statespace import Gaussian
 from .replay import Filter, ResumeError, SetupLike, require_same
+from .verdict import WIDTH, Alarm, alarms_of
 
 __all__ = ["RunRecord", "Strip", "UnknownSeries"]
 
@@ -65,6 +66,7 @@ class RunRecord:
         self.store = store
         self._filter = Filter(setup)
         self._reached: tuple[int | None, Gaussian] = (None, self._filter.initial)
+        self._alarms: tuple[int, list[Alarm]] | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], setup: SetupLike) -> RunRecord:
@@ -159,6 +161,8 @@ class RunRecord:
 
         Replays from the nearest checkpoint (or from the last call, if that is nearer)
         and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
+        While a sensor is in alarm, the 90 % band at its place reaches what it says
+        (:meth:`rfkalman.runs.replay.Filter.widened`); the recursion itself knows nothing of it.
         """
         # SQLite compares a NumPy integer with its columns as if it were a blob.
         t_ns = int(t_ns)
@@ -167,7 +171,22 @@ class RunRecord:
             raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
         with self.store.snapshot():
             at, belief = self._belief_after(t_ns)
+            alarms = self.alarms()
+        on = [(said, alarm.sensor) for alarm in alarms if (said := alarm.said_at(t_ns)) is not None]
+        for (when, value), sensor in sorted(on):
+            if not self.setup.sensors.inside[sensor]:
+                continue
+            stop = max(when, start if at is None else at)
+            belief = self._filter.forecast(belief, at, stop)
+            at, belief = stop, self._filter.widened(belief, stop, sensor, value, WIDTH)
         return self._filter.forecast(belief, at, t_ns)
+
+    def alarms(self) -> list[Alarm]:
+        """Sensors whose readings were set aside one after the other, by range or gate, in the order of time."""
+        now = self.store.changes()
+        if self._alarms is None or self._alarms[0] != now:
+            self._alarms = (now, alarms_of(self.store))
+        return self._alarms[1]
 
     def field_at(self, t_ns: int) -> Field:
         """The field at any time from the start on; beyond the last analysis, its forecast."""
