@@ -21,7 +21,6 @@ from ..problem.certified import certify_problem
 from ..problem.tables import moment_ns, moments
 from ..report.page import unknown_measures
 from ..runs.session import STORE, Run
-from ..runs.verdict import aside_of, consistency_of
 from .app import progress_bar, say
 
 __all__ = [
@@ -101,9 +100,8 @@ strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 on wa
 
 def verdict(setup: Setup, finished: Run, *, strict: bool, machine: bool) -> tuple[dict[str, Any], bool]:
     """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
-    store, unit = finished.record.store, setup.labels.unit
-    consistency = consistency_of(store, setup)
-    aside = aside_of(store, setup, unit, lambda t_ns: said_time(setup, t_ns))
+    record, unit = finished.record, setup.labels.unit
+    consistency, aside = record.consistency(), record.aside(unit, lambda t_ns: said_time(setup, t_ns))
     alarms = [
         {
             "sensor": setup.sensors.ids[alarm.sensor],
@@ -113,7 +111,7 @@ def verdict(setup: Setup, finished: Run, *, strict: bool, machine: bool) -> tupl
             "n": alarm.n,
             "evidence": alarm.evidence(unit),
         }
-        for alarm in finished.record.alarms()
+        for alarm in record.alarms()
     ]
     say(consistency.line, machine=machine)
     for text in consistency.warnings:
