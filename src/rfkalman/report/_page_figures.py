@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -109,10 +110,12 @@ def scale_of(unit: str, *images: Any) -> dict[str, Any]:
 
 
 class Artist:
-    """Draws for one problem: knows its words, its clock and the level of its bands."""
+    """Draws for one problem: knows its words, its clock, the level of its bands and the span all strips show."""
 
-    def __init__(self, words: Words, when: When, level: float) -> None:
+    def __init__(self, words: Words, when: When, level: float, span: NDArray[np.int64] | None = None) -> None:
         self.words, self.when, self.level = words, when, level
+        self.span = np.zeros(0, dtype=np.int64) if span is None else span
+        self._books: dict[str, tuple[tuple[float, float], Flipbook]] = {}
         self._figures: dict[str, tuple[Figure, tuple[Axes, ...]]] = {}
         self._dates: dict[tuple[float, float], tuple[list[float], list[str], str]] = {}
 
@@ -250,7 +253,7 @@ class Artist:
                 # One place for all pages, away from all of their curves.
                 every = [_line(left, x, np.asarray(other.mean[0]), self.downwards)[0] for other in frames.frames[1:]]
                 left.legend(fontsize=9, framealpha=1.0, loc="best", handles=moving[: 3 + (readings is not None)])
-                book = Flipbook(figure, [left, right], dpi, keep_lines=1)
+                book = Flipbook(figure, [left, right], dpi, kept=[*left.lines[:1], *right.lines[:1]])
                 for line in every:
                     line.remove()
             pages.append(book.page(alt))
@@ -275,7 +278,7 @@ class Artist:
                             mfc="white", mew=1.1, label="readings", zorder=4)  # fmt: skip
         return moving + _line(right, x, std, self.downwards, color=INK, lw=1.8)
 
-    def _sensor_lines(self, ax: Axes, places: FloatArray, colour: str, across: bool) -> None:
+    def _sensor_lines(self, ax: Axes, places: FloatArray, colour: str, across: bool, zorder: float = 0.0) -> None:
         """Where the sensors stand, as one line that is lifted between them."""
         at = np.unique(places[:, 0])
         # More lines than the picture can tell apart are drawn as if they stood together.
@@ -283,7 +286,8 @@ class Artist:
         along, other = np.repeat(at, 3), np.tile([0.0, 1.0, np.nan], at.size)
         x, y = (other, along) if across else (along, other)
         transform = ax.get_yaxis_transform() if across else ax.get_xaxis_transform()
-        ax.plot(x, y, color=colour, lw=0.8, ls=":", zorder=0, transform=transform, scalex=False, scaley=False)
+        ax.plot(x, y, color=colour, lw=0.8, ls=":", zorder=zorder, transform=transform, scalex=False,
+                scaley=False)  # fmt: skip
 
     def exceedance_profile(self, x: FloatArray, field: Field, thresholds: Mapping[str, float], places: FloatArray,
                            alt: str) -> Picture:  # fmt: skip
@@ -325,7 +329,7 @@ class Artist:
             mesh = ax.pcolormesh(self.when.axis(times), x, values, shading="nearest", rasterized=True, **style)
             colour_bar(figure, mesh, ax, label, values)
             line = "white" if style["cmap"] != SPREAD else "0.7"
-            self._sensor_lines(ax, places, line, True)
+            self._sensor_lines(ax, places, line, True, 2.0)
             dress(ax, heading, self.when.label, self.words.axis(0))
             self._time(ax)
             ax.set_ylim((float(x[-1]), float(x[0])) if self.downwards else (float(x[0]), float(x[-1])))
@@ -357,13 +361,14 @@ class Artist:
         bottom.set_ylim(-reach, reach)
         dress(top, "", "", self.words.value())
         dress(bottom, "", self.when.label, with_unit("difference", self.words.unit))
-        if t.size:
-            pad = 0.01 * float(t[-1] - t[0]) or 0.5
-            top.set_xlim(float(t[0]) - pad, float(t[-1]) + pad)
+        ends = np.concatenate([self.when.axis(self.span), t])
+        if ends.size:
+            pad = 0.01 * float(ends.max() - ends.min()) or 0.5
+            top.set_xlim(float(ends.min()) - pad, float(ends.max()) + pad)
         self._time(bottom)
         for ax in (top, bottom):
             _small(ax)
-        return finish(figure, alt, 130)
+        return self._page("strip", figure, (top, bottom), alt)
 
     def key(self, statuses: Sequence[str], alt: str) -> Picture:
         """What the marks of the strips mean."""
@@ -404,7 +409,7 @@ class Artist:
         self._time(ax)
         _small(ax)
         _grid(ax)
-        return finish(figure, alt, 130)
+        return self._page("series", figure, (ax,), alt)
 
     def dots(self, mean: FloatArray, std: FloatArray, ticks: Sequence[str], label: str, alt: str) -> Picture:
         """Many values at one time, each with its band, one below the other."""
@@ -435,6 +440,13 @@ class Artist:
                 for artist in list(getattr(ax, kind)):
                     artist.remove()
         return figure, axes
+
+    def _page(self, kind: str, figure: Figure, axes: Sequence[Axes], alt: str) -> Picture:
+        """The picture of this kind as it is now; the axis of time is drawn once as long as its limits stay."""
+        limits = axes[0].get_xlim()
+        if kind not in self._books or self._books[kind][0] != limits:
+            self._books[kind] = limits, Flipbook(figure, axes, 130, moving=tuple(ax.yaxis for ax in axes))
+        return self._books[kind][1].page(alt)
 
     def _time(self, ax: Axes) -> None:
         """Dates in the zone of the problem, or plain numbers; to be called when the limits of the axis are set."""
@@ -472,47 +484,55 @@ def finish(figure: Figure, alt: str, dpi: int) -> Picture:
 class Flipbook:
     """A figure that is drawn once; of each page only what moves is drawn.
 
-    What moves is everything inside the given axes but the first ``keep_lines``
-    lines, ticks and words. A page of a map takes a tenth of the time of a figure.
+    What moves is everything inside the given axes but ``kept``, ticks and words, and
+    ``moving`` besides. A page of a map takes a tenth of the time of a figure.
     """
 
-    def __init__(self, figure: Figure, axes: Sequence[Any], dpi: int = COARSE, keep_lines: int = 0) -> None:
-        self._figure, self._axes, self._keep = figure, axes, keep_lines
-        hidden = [*self._moving(), *((ax, ax.get_legend()) for ax in axes if ax.get_legend() is not None)]
-        for _, artist in hidden:
+    def __init__(
+        self, figure: Figure, axes: Sequence[Any], dpi: int = COARSE, *, kept: Sequence[Any] = (),
+        moving: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        self._figure, self._axes, self._kept, self._also = figure, axes, kept, moving
+        legends = [ax.get_legend() for ax in axes if ax.get_legend() is not None]
+        hidden = [*self._moving(), *legends]
+        for artist in hidden:
             artist.set_visible(False)
         self._canvas = _drawn(figure, dpi)
-        for _, artist in hidden:
+        for artist in hidden:
             artist.set_visible(True)
         self._base = self._canvas.copy_from_bbox(figure.bbox)
-        self._legends = self._copied_legends()
+        # Legends as they are drawn on paper: they cover everything that moves.
+        for legend in legends:
+            legend.axes.draw_artist(legend)
+        self._legends = [self._canvas.copy_from_bbox(legend.get_window_extent().padded(2)) for legend in legends]
 
     def page(self, alt: str) -> Picture:
         """The figure as it is now."""
         self._canvas.restore_region(self._base)
-        for ax, artist in self._moving():
-            ax.draw_artist(artist)
+        with _unwarned():
+            for artist in self._moving():
+                artist.axes.draw_artist(artist)
         for legend in self._legends:
             self._canvas.restore_region(legend)
         return _picture(self._canvas, self._figure, alt)
 
-    def _copied_legends(self) -> list[Any]:
-        """Legends as they are drawn on paper, with which everything that moves is covered."""
+    def _moving(self) -> list[Any]:
         found = []
         for ax in self._axes:
-            legend = ax.get_legend()
-            if legend is not None:
-                ax.draw_artist(legend)
-                found.append(self._canvas.copy_from_bbox(legend.get_window_extent()))
+            inside = [*ax.images, *ax.collections, *ax.patches, *ax.lines]
+            inside += [artist for artist in self._also if artist.axes is ax]
+            inside = [artist for artist in inside if artist not in self._kept]
+            found += [*sorted(inside, key=lambda artist: artist.get_zorder()), *ax.spines.values()]
         return found
 
-    def _moving(self) -> list[tuple[Any, Any]]:
-        found = []
-        for ax in self._axes:
-            inside = [*ax.images, *ax.collections, *ax.lines[self._keep :]]
-            inside.sort(key=lambda artist: artist.get_zorder())
-            found += [(ax, artist) for artist in (*inside, *ax.spines.values())]
-        return found
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    with warnings.catch_warnings():
+        # A letter the font does not have is drawn as a box; the words beside the picture have it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        warnings.filterwarnings("ignore", message="constrained_layout not applied", category=UserWarning)
+        yield
 
 
 def _drawn(figure: Figure, dpi: int) -> Any:
@@ -520,10 +540,7 @@ def _drawn(figure: Figure, dpi: int) -> Any:
 
     canvas = FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
-    with warnings.catch_warnings():
-        # A letter the font does not have is drawn as a box; the words beside the picture have it.
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        warnings.filterwarnings("ignore", message="constrained_layout not applied", category=UserWarning)
+    with _unwarned():
         canvas.draw()  # type: ignore[no-untyped-call]
     return canvas
 
