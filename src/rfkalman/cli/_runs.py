@@ -25,10 +25,13 @@ from .app import progress_bar, say
 
 __all__ = [
     "command_line", "counts_line", "folder_option", "load", "moment", "open_run", "problem_argument", "said_time",
+    "strict_option", "verdict",
 ]  # fmt: skip
 
 #: A posterior further than this from its prior deserves a word: the prior, or the model around it, may be wrong.
 SURPRISING = 3.0
+#: Alarms on the terminal, the latest ones.
+ALARMS_SHOWN = 10
 
 problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
 folder_option = Annotated[
@@ -90,6 +93,40 @@ def counts_line(counts: dict[str, int]) -> str:
     return (
         f"{sum(counts.values())} arrived: " + ", ".join(f"{n} {name}" for n, name in some) if some else "none arrived"
     )
+
+
+strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 on warnings about consistency and alarms.")]
+
+
+def verdict(setup: Setup, finished: Run, *, strict: bool, machine: bool) -> tuple[dict[str, Any], bool]:
+    """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
+    record, unit = finished.record, setup.labels.unit
+    consistency, aside = record.consistency(), record.aside(unit, lambda t_ns: said_time(setup, t_ns))
+    alarms = [
+        {
+            "sensor": setup.sensors.ids[alarm.sensor],
+            "kind": alarm.kind,
+            "since": said_time(setup, int(alarm.time_ns[0])),
+            "until": None if alarm.used_again_ns is None else said_time(setup, int(alarm.time_ns[-1])),
+            "n": alarm.n,
+            "evidence": alarm.evidence(unit),
+        }
+        for alarm in record.alarms()
+    ]
+    say(consistency.line, machine=machine)
+    for text in consistency.warnings:
+        say(f"warning: {text}", machine=True)
+    for alarm in alarms[-ALARMS_SHOWN:]:
+        until = "still so" if alarm["until"] is None else f"until {alarm['until']}"
+        say(f"alarm: sensor {alarm['sensor']} since {alarm['since']}, {until}: {alarm['evidence']}", machine=True)
+    if len(alarms) > ALARMS_SHOWN:
+        say(f"alarm: {len(alarms) - ALARMS_SHOWN} earlier ones; --json has all", machine=True)
+    if aside.is_much:
+        say(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside", machine=True)
+        for text in aside.remedies:
+            say(f"  {text}", machine=True)
+    facts = {"consistency": consistency.numbers(), "set_aside": aside.numbers(), "alarms": alarms}
+    return facts, aside.is_much or (strict and bool(consistency.warnings or alarms))
 
 
 def unknown_lines(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> list[str]:

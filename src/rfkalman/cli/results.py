@@ -31,7 +31,9 @@ from ._runs import (
     place_of,
     problem_argument,
     said_time,
+    strict_option,
     unknown_lines,
+    verdict,
 )
 from .app import app, debug_option, json_option, progress_bar, say
 from .running import write_outputs
@@ -145,6 +147,7 @@ def report(
     certificates: Annotated[
         bool, typer.Option("--certificates", help="Look longer at the certificates (slower).")
     ] = False,
+    strict: strict_option = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
@@ -158,9 +161,12 @@ def report(
         target = to if to is not None else found.path.parent / "report.html"
         _require_own(target)
         written = write_report(found.record, setup, target, command=command_line(), certificates=findings)
+        said, fails = verdict(setup, found, strict=strict, machine=as_json)
     if as_json:
-        typer.echo(json.dumps({"written": [str(written)]}))
+        typer.echo(json.dumps({"written": [str(written)], **said}, allow_nan=False))
     say(f"wrote {written}", machine=as_json)
+    if strict and fails:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -220,10 +226,11 @@ def demo(
         say(counts_line(finished.counts), machine=as_json)
         for line in unknown_lines(setup, finished.unknowns()):
             say(f"  {line}", machine=as_json)
+        said, _ = verdict(setup, finished, strict=False, machine=as_json)
         written = write_outputs(setup, finished, True)
         for path in written:
             say(f"wrote {path}", machine=as_json)
         if as_json:
-            typer.echo(json.dumps({"counts": finished.counts, "written": [str(path) for path in written],
+            typer.echo(json.dumps({"counts": finished.counts, **said, "written": [str(path) for path in written],
                                    "seconds": round(time.perf_counter() - began, 2)}))  # fmt: skip
     say(f"done in {time.perf_counter() - began:.1f} s; open {written[-1]}", machine=as_json)

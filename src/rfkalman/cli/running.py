@@ -23,6 +23,7 @@ from ._runs import (
     command_line,
     counts_line,
     findings_of,
+    finite,
     folder_option,
     load,
     moment,
@@ -30,8 +31,10 @@ from ._runs import (
     place_of,
     problem_argument,
     said_time,
+    strict_option,
     unknown_lines,
     unknown_numbers,
+    verdict,
 )
 from ._signals import Pipe, Stop, Stopped
 from .app import app, debug_option, json_option, progress_bar, say
@@ -51,13 +54,15 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help=_REBUILD)] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    strict: strict_option = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
     """Replay files of readings through the filter; write the record, the posterior and a report.
 
     Killed at any instant, it goes on with --resume as if nothing had happened; asked to stop (Ctrl-C, SIGTERM,
-    SIGHUP), it first writes what it has. Exit code 1 if not one reading could be used.
+    SIGHUP), it first writes what it has. Exit code 1 if not one reading could be used, or more than 5 % were set
+    aside.
     """
     began = time.perf_counter()
     stated, setup = load(problem, machine=as_json)
@@ -72,7 +77,7 @@ def run(
         except Stopped:
             finished = open_run(setup, out)
         with finished:
-            _finish(setup, finished, report, as_json, began, stop)
+            _finish(setup, finished, report, strict, as_json, began, stop)
 
 
 @app.command()
@@ -85,6 +90,7 @@ def watch(
     idle: Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds without news.")] = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help=_REBUILD)] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")] = True,
+    strict: strict_option = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
@@ -121,7 +127,7 @@ def watch(
                 stop.patient = True
                 runner.flush()
         with open_run(setup, out) as finished:
-            _finish(setup, finished, report, as_json, began, stop)
+            _finish(setup, finished, report, strict, as_json, began, stop)
 
 
 def _files(place: Path) -> Iterable[Path]:
@@ -173,25 +179,32 @@ def _analysing(stop: Stop) -> Iterator[Callable[[Progress], None]]:
         yield told
 
 
-def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: float, stop: Stop) -> None:
+def _finish(
+    setup: Setup, finished: Run, report: bool, strict: bool, as_json: bool, began: float, stop: Stop
+) -> None:
     """Write what a run leaves behind, say it, and judge."""
     written = write_outputs(setup, finished, report)
     facts = summary(setup, finished)
+    if not as_json:
+        say(counts_line(finished.counts))
+        if facts["last"] is not None:
+            say(f"last analysis {facts['last']}; log evidence {finished.record.log_evidence:.2f}")
+        for line in unknown_lines(setup, finished.unknowns()):
+            say(f"  {line}")
+    said, fails = verdict(setup, finished, strict=strict, machine=as_json)
+    facts |= said
     facts["written"] = [str(path) for path in written]
     facts["seconds"] = round(time.perf_counter() - began, 2)
     if as_json:
         typer.echo(json.dumps(facts, indent=1, allow_nan=False))
     else:
-        say(counts_line(finished.counts))
-        if facts["last"] is not None:
-            say(f"last analysis {facts['last']}; log evidence {facts['log_evidence']:.2f}")
-        for line in unknown_lines(setup, finished.unknowns()):
-            say(f"  {line}")
         for path in written:
             say(f"wrote {path}")
     stop.leave()
     if not finished.counts.get("used"):
         say("not one reading could be used; `rfkalman check` says why", machine=True)
+        fails = True
+    if fails:
         raise typer.Exit(1)
 
 
@@ -207,7 +220,7 @@ def summary(setup: Setup, finished: Run) -> dict[str, Any]:
         "counts": record.counts,
         "analyses": int(record.analysis_times.size),
         "last": None if last is None else said_time(setup, last),
-        "log_evidence": record.log_evidence,
+        "log_evidence": finite(record.log_evidence),
         "unknowns": unknown_numbers(setup, finished.unknowns()),
     }
 

@@ -49,4 +49,4 @@ def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     quad = float(residual @ residual + a @ a)
     log_det = 2.0 * float(np.log(np.diagonal(L)).sum())
     evidence = -0.5 * (values.size * math.log(2.0 * math.pi) + obs.log_det_noise + log_det + quad)
-    return Analysis(m + root @ q, root, evidence, 0.0, values.size)
+    return Analysis(m + root @ q, root, evidence, 0.0, values.size, quad)

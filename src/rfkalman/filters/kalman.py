@@ -41,17 +41,21 @@ class Analysis(Gaussian):
         Estimated relative variance error had the fast kernel been used.
     n_used : int
         Readings that entered; the others were not finite.
+    nis : float
+        Normalised innovation squared, v^T (H P H^T + R)^-1 v with v the readings minus their prediction: under the
+        model chi-squared with ``n_used`` degrees of freedom, independent of all other batches.
     """
 
     log_evidence: float = 0.0
     indicator: float = 0.0
     n_used: int = 0
+    nis: float = 0.0
 
 
 # The slots of a record, bound once: a kernel fills them without the checks of the constructor.
 _new = object.__new__
-_put_mean, _put_root, _put_evidence, _put_indicator, _put_used = (
-    getattr(Analysis, name).__set__ for name in ("mean", "root", "log_evidence", "indicator", "n_used")
+_put_mean, _put_root, _put_evidence, _put_indicator, _put_used, _put_nis = (
+    getattr(Analysis, name).__set__ for name in ("mean", "root", "log_evidence", "indicator", "n_used", "nis")
 )
 
 
@@ -209,10 +213,12 @@ def analyse_joseph(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     _, log_det = np.linalg.slogdet(S)
     quad = float(residual @ np.linalg.solve(S, residual)) if values.size else 0.0
     evidence = -0.5 * (values.size * _LOG_2PI + float(log_det) + quad)
-    return Analysis(m + gain @ residual, root, evidence, 0.0, values.size)
+    return Analysis(m + gain @ residual, root, evidence, 0.0, values.size, quad)
 
 
-def _record(m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_used: int) -> Analysis:
+def _record(
+    m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_used: int, nis: float = 0.0
+) -> Analysis:
     """An Analysis of arrays a kernel has just made: no copy, no check."""
     post = _new(Analysis)
     m.setflags(write=False)
@@ -222,6 +228,7 @@ def _record(m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_u
     _put_evidence(post, evidence)
     _put_indicator(post, indicator)
     _put_used(post, n_used)
+    _put_nis(post, nis)
     return post
 
 
@@ -256,7 +263,7 @@ def _analyse(
         return _record(m, S, 0.0, 0.0, 0)
     mean, root, quad, log_det, indicator = condition(m, S, obs, y, kernel, overwrite, scratch)
     evidence = -0.5 * (n * _LOG_2PI + _log_det_noise(obs, n) + log_det + float(quad))
-    return _record(mean, root, evidence, indicator, n)
+    return _record(mean, root, evidence, indicator, n, float(quad))
 
 
 def _log_det_noise(obs: Observation, n: int) -> float:

@@ -116,7 +116,9 @@ class Recursion:
         if gain is not None and gain.reads(prior, obs):
             found = gain.correct(prior.mean, values)
             if found is not None:
-                return kalman._record(found[0], gain.analysis_root, found[1], gain.indicator, values.shape[0])
+                mean, evidence = found
+                nis = 2.0 * (gain.constant - evidence)
+                return kalman._record(mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
         post = kalman.analyse(prior, obs, y)
         self._gain = self._note(prior, obs, post)
         return post

@@ -93,7 +93,7 @@ CREATE TABLE rejected_counts (
     PRIMARY KEY (source, reason)) WITHOUT ROWID;
 CREATE TABLE analyses (
     batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, log_evidence REAL NOT NULL, indicator REAL NOT NULL,
-    n_used INTEGER NOT NULL, unknown_std BLOB, used BLOB, digest BLOB);
+    n_used INTEGER NOT NULL, unknown_std BLOB, used BLOB, nis REAL, digest BLOB);
 CREATE TABLE checkpoints (
     batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, root BLOB NOT NULL, columns INTEGER NOT NULL, digest BLOB);
 CREATE TABLE events (at_ns INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL);
@@ -105,11 +105,11 @@ _COVERED = {
     "meta": "key, value",
     "sources": "id, name, offset, lines, readings, rejected, skipped, finished, file, content",
     "rejected_counts": "source, reason, n",
-    "analyses": "batch_ns, mean, log_evidence, indicator, n_used, unknown_std, used",
+    "analyses": "batch_ns, mean, log_evidence, indicator, n_used, unknown_std, used, nis",
     "checkpoints": "batch_ns, mean, root, columns",
 }
 #: Columns that stores of format version 1 do not have.
-_LATER = ("used", "file", "content")
+_LATER = ("used", "nis", "file", "content")
 #: Whole numbers, then real ones.
 _READING = "seq, time_ns, batch_ns, sensor, status, value, predicted, predicted_std"
 
@@ -124,6 +124,7 @@ def _to_version_2(store: Store) -> None:
     for column in ("file", "content"):
         sql.execute(f"ALTER TABLE sources ADD COLUMN {column} TEXT")
     sql.execute("ALTER TABLE analyses ADD COLUMN used BLOB")
+    sql.execute("ALTER TABLE analyses ADD COLUMN nis REAL")
     store.seal_rows()
     store.seal_readings()
 
@@ -164,6 +165,7 @@ class AnalysisRow(NamedTuple):
     unknown_std: FloatArray | None
     #: Digest of the readings that entered (:func:`rfkalman.io._digests.used_digest`); None: not kept.
     used: bytes | None = None
+    nis: float | None = None  #: normalised innovation squared of all that was predicted, used or gated
 
 
 class Fate(NamedTuple):
@@ -672,7 +674,7 @@ class Store:
         spread = None if row.unknown_std is None else row.unknown_std.tobytes()
         self._put(
             "analyses", row.batch_ns, row.mean.tobytes(), float(row.log_evidence), float(row.indicator), row.n_used,
-            spread, row.used,
+            spread, row.used, None if row.nis is None else float(row.nis),
         )  # fmt: skip
 
     def analyses(self, start_ns: int | None = None, stop_ns: int | None = None) -> Iterator[AnalysisRow]:
@@ -681,10 +683,10 @@ class Store:
             "analyses", "WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
             -(2**63) if start_ns is None else start_ns, 2**63 - 1 if stop_ns is None else stop_ns,
         )  # fmt: skip
-        for batch, mean, evidence, indicator, n_used, spread, used in rows:
+        for batch, mean, evidence, indicator, n_used, spread, used, nis in rows:
             yield AnalysisRow(
                 batch, frozen(np.frombuffer(mean)), evidence, indicator, n_used,
-                None if spread is None else np.frombuffer(spread), used,
+                None if spread is None else np.frombuffer(spread), used, nis,
             )  # fmt: skip
 
     def analysis_times(self) -> IntArray:
@@ -754,11 +756,85 @@ class Store:
             table.setdefault("malformed", {})[reason] = n
         return table
 
+    def nis(self) -> float | None:
+        """Sum of the normalised innovations squared of all analyses; None where an older version wrote some."""
+        if self._version == 1:
+            return None
+        total, n, known = self._ask("SELECT total(nis), count(*), count(nis) FROM analyses")[0]
+        return float(total) if n == known else None
+
+    def shares(self, width: float) -> list[tuple[int, int, int]]:
+        """(sensor, readings that were predicted, those within ``width`` predicted stds), for sensors that have any."""
+        return self._ask(
+            "SELECT sensor, count(*), sum(abs(value - predicted) <= ? * predicted_std) FROM readings "
+            "WHERE status IN (?, ?) AND predicted IS NOT NULL GROUP BY sensor", width, Status.USED, Status.GATED,
+        )  # fmt: skip
+
+    def extremes(self, status: int) -> tuple[float | None, float | None]:
+        """Smallest and largest finite value of a status."""
+        query = "SELECT min(value), max(value) FROM readings WHERE status = ? AND abs(value) <= 1.7976931348623157e308"
+        least, most = self._ask(query, status)[0]
+        return least, most
+
+    def farthest_gated(self) -> float:
+        """How many predicted standard deviations the farthest gated reading lies from its prediction."""
+        query = "SELECT coalesce(max(abs(value - predicted) / predicted_std), 0.0) FROM readings WHERE status = ?"
+        return float(self._ask(query, Status.GATED)[0][0])
+
+    def longest_delay(self) -> int:
+        """How far behind the latest batch before its arrival the latest of all late readings was, in nanoseconds."""
+        query = (
+            "SELECT coalesce(max(newest - time_ns), 0) FROM (SELECT time_ns, status, max(batch_ns) OVER "
+            "(ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest FROM readings) WHERE status = ?"
+        )
+        return int(self._ask(query, Status.LATE)[0][0])
+
+    def earliest(self, reason: str) -> int:
+        """The earliest time among the readings with this reason; there must be one."""
+        return int(self._ask("SELECT min(time_ns) FROM readings WHERE reason = ?", reason)[0][0])
+
+    def unknown_names(self) -> list[str]:
+        """Names that are in no sensor table, most frequent first."""
+        query = "SELECT sensor_name FROM readings WHERE status = ? GROUP BY sensor_name ORDER BY count(*) DESC, 1"
+        return [name for (name,) in self._ask(query, Status.UNKNOWN)]
+
+    def set_aside_in_a_row(self, least: int) -> Iterator[tuple[int, int, int, float, int, str | None, int | None]]:
+        """(sensor, run, time_ns, value, status, reason, when the sensor was used again) of readings out of range or
+        gated that follow each other, at least so many, with no used one of their sensor in between."""
+        aside, told = (Status.OUT_OF_RANGE, Status.GATED), (Status.USED, Status.OUT_OF_RANGE, Status.GATED)
+        yield from self._stream(
+            "WITH told AS (SELECT sensor, time_ns, seq, value, status, reason, "
+            "sum(status = ?1) OVER (PARTITION BY sensor ORDER BY time_ns, seq) AS run, "
+            "min(CASE WHEN status = ?1 THEN time_ns END) OVER (PARTITION BY sensor ORDER BY time_ns, seq "
+            "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS again "
+            f"FROM readings WHERE status IN {told} AND sensor IN (SELECT sensor FROM readings "
+            f"WHERE status IN {aside} GROUP BY sensor HAVING count(*) >= ?2)), "
+            "rows AS (SELECT *, count(*) OVER (PARTITION BY sensor, run) AS n FROM told WHERE status != ?1) "
+            "SELECT sensor, run, time_ns, value, status, reason, again FROM rows WHERE n >= ?2 "
+            "ORDER BY sensor, run, time_ns, seq", Status.USED, least,
+        )  # fmt: skip
+
+    def changes(self) -> int:
+        """A number that differs once another process has written."""
+        return int(self._ask("PRAGMA data_version")[0][0])
+
     def rejected(self, limit: int = 100) -> list[tuple[str, int, str, str]]:
         """(source, line, reason, excerpt) of the first rejected lines."""
         return self._ask(
             "SELECT sources.name, rejected.line, reason, excerpt FROM rejected JOIN sources ON sources.id = source "
             "ORDER BY rejected.rowid LIMIT ?", limit,
+        )  # fmt: skip
+
+    def heard(self) -> list[tuple[int, int]]:
+        """(sensor, readings), in the order of the sensor table."""
+        query = "SELECT sensor, count(*) FROM readings WHERE sensor IS NOT NULL GROUP BY sensor ORDER BY sensor"
+        return self._ask(query)
+
+    def told(self, first: int, last: int) -> list[tuple[int, int, float | None, Any, Any, int]]:
+        """(sensor, batch_ns or -1, value, predicted, predicted_std, status) of neighbours in the table, by time."""
+        return self._ask(
+            "SELECT sensor, coalesce(batch_ns, -1), value, predicted, predicted_std, status FROM readings "
+            "WHERE sensor BETWEEN ? AND ? ORDER BY time_ns, seq", first, last,
         )  # fmt: skip
 
     def of_sensors(self, sensors: Iterable[int]) -> Iterator[tuple[int, int, int | None, float | None, int, Any, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,10 +11,11 @@ from numpy.typing import NDArray
 
 from .._checks import FloatArray
 from ..field import Field
-from ..io.store import Source
+from ..io.store import STATUSES, Source, Status
 from ..io.timestamps import IntArray
 from ..model import UnknownReport
-from ..runs.record import Strip
+from ..runs.record import Strip, Told
+from ..runs.verdict import Alarm, Consistency
 from ..space import Basis
 from ..statespace import Gaussian
 from ._draw import Plane, half_width
@@ -29,8 +29,6 @@ __all__ = [
     "settled", "starting", "used_of",
 ]  # fmt: skip
 
-#: Sensors whose readings are held at once.
-_GROUP = 100
 #: A pause this many times as long as those around it is a gap.
 _GAP = 6.0
 _ROWS = 8192
@@ -60,6 +58,9 @@ class RecordLike(Protocol):
     def rejected(self, limit: int = ..., /) -> Sequence[tuple[str, int, str, str]]: ...
     def belief_at(self, t_ns: int, /) -> Gaussian: ...
     def strips(self, sensors: Iterable[int], /) -> Sequence[Strip]: ...
+    def told(self) -> Iterable[Told]: ...
+    def consistency(self) -> Consistency: ...
+    def alarms(self) -> Sequence[Alarm]: ...
     def unknowns_over_time(self) -> dict[str, Any]: ...
 
 
@@ -248,34 +249,49 @@ class SensorRow:
 
 
 def sensor_rows(record: RecordLike, setup: Setup, level: float) -> list[SensorRow]:
-    """One row per sensor of the table; only a group of sensors is in memory at a time."""
+    """One row per sensor of the table."""
     analyses, n = record.analysis_times, setup.sensors.n
     last = int(analyses[-1]) if len(analyses) else None
-    found: list[SensorRow] = []
-    for first in range(0, n, _GROUP):
-        rows = range(first, min(first + _GROUP, n))
-        strips = record.strips(rows)
-        found += [_summary(row, strip, setup, level, last) for row, strip in zip(rows, strips, strict=True)]
-    return found
+    counts = np.zeros((n, len(STATUSES)), dtype=np.int64)
+    n_band, n_inside = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    squares, middle, now = np.zeros(n), np.full(n, np.nan), np.full(n, np.nan)
+    width = half_width(level)
+    for told in record.told():
+        np.add.at(counts, (told.sensor, told.status), 1)
+        known = np.isfinite(told.measured) & np.isfinite(told.predicted) & np.isfinite(told.predicted_std)
+        used = known & (told.status == Status.USED)
+        row, std = told.sensor[used], told.predicted_std[used]
+        off = told.measured[used] - told.predicted[used]
+        n_band += np.bincount(row, minlength=n)
+        n_inside += np.bincount(row[np.abs(off) <= width * std], minlength=n)
+        with np.errstate(over="ignore"):
+            squares += np.bincount(row, weights=np.square(off), minlength=n)
+        heard, median = _medians(row, std)
+        middle[heard] = median
+        if last is not None:
+            at = told.batch_ns[used] == last
+            now[row[at]] = told.measured[used][at]
+    some = n_band > 0
+    expected = n_band * level
+    excess = np.where(some, (n_inside - expected) / np.sqrt(np.maximum(expected * (1.0 - level), 1e-300)), 0.0)
+    rms = np.sqrt(squares / np.where(some, n_band, np.nan))
+    columns = (n_band, n_inside, rms, middle, excess, now)
+    return [
+        SensorRow(i, name, {STATUSES[k]: c for k, c in enumerate(row) if c}, *numbers)
+        for i, (name, row, *numbers) in enumerate(
+            zip(setup.sensors.ids, counts.tolist(), *(column.tolist() for column in columns), strict=True)
+        )
+    ]
 
 
-def _summary(row: int, strip: Strip, setup: Setup, level: float, last_ns: int | None) -> SensorRow:
-    names, counts = np.unique(strip.status.astype(str), return_counts=True)
-    used = used_of(strip)
-    off, std = strip.measured[used] - strip.predicted[used], strip.predicted_std[used]
-    n = int(used.sum())
-    inside = int((np.abs(off) <= half_width(level) * std).sum())
-    last = math.nan
-    if n and last_ns is not None:
-        at = used & (np.asarray(setup.clock.batch_ns(strip.time_ns)) == last_ns)
-        last = float(strip.measured[at][-1]) if at.any() else math.nan
-    return SensorRow(
-        row, strip.sensor, {str(k): int(v) for k, v in zip(names, counts, strict=True)}, n, inside,
-        float(np.sqrt(np.mean(np.square(off)))) if n else math.nan,
-        float(np.median(std)) if n else math.nan,
-        (inside - n * level) / math.sqrt(n * level * (1.0 - level)) if n else 0.0,
-        last,
-    )  # fmt: skip
+def _medians(group: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The groups that occur, and the median of each."""
+    if not group.size:
+        return group, values
+    order = np.lexsort((values, group))
+    found, first, n = np.unique(group[order], return_index=True, return_counts=True)
+    ranked = values[order]
+    return found, 0.5 * (ranked[first + (n - 1) // 2] + ranked[first + n // 2])
 
 
 def used_of(strip: Strip) -> NDArray[np.bool_]:

@@ -21,6 +21,8 @@ __all__ = ["field_section", "head", "time_section"]
 #: Columns of a time-depth picture.
 COLUMNS = 160
 THRESHOLDS = 6
+#: Alarms that are told in the head.
+ALARMS = 10
 
 
 def head(view: View) -> Html:
@@ -60,11 +62,30 @@ def head(view: View) -> Html:
         )
     parts.append(paragraph(Html(first), "lead"))
     parts.append(paragraph(Html(second), "lead"))
-    if view.setup.warnings:
-        items = "".join(f"<li>{words(text)}</li>" for text in view.setup.warnings)
+    look = [*_alarms(view), *(text[:1].upper() + text[1:] for text in view.consistency.warnings), *view.setup.warnings]
+    if look:
+        items = "".join(f"<li>{words(text)}</li>" for text in look)
         parts.append(Html(f'<div class="note"><p><strong>Look at this first</strong></p><ul>{items}</ul></div>'))
     parts.append(_facts(view, extent, typical, worst))
     return Html("\n".join(parts))
+
+
+def _alarms(view: View) -> list[str]:
+    """Sensors in alarm, those that still are first, and what that means for the map."""
+    alarms = sorted(view.record.alarms(), key=lambda alarm: (alarm.used_again_ns is not None, -int(alarm.time_ns[-1])))
+    said = []
+    for alarm in alarms[:ALARMS]:
+        name, since = view.setup.sensors.ids[alarm.sensor], view.when(int(alarm.time_ns[0]))
+        if alarm.used_again_ns is None:
+            state = f"Sensor {name} is in alarm since {since}"
+            meaning = "Either it or the map is wrong there, so the bands around it reach what it says."
+        else:
+            state = f"Sensor {name} was in alarm from {since} on"
+            meaning = f"It was used again at {view.when(alarm.used_again_ns)}."
+        said.append(f"{state}: {alarm.evidence(view.unit)}. {meaning}")
+    if len(alarms) > ALARMS:
+        said.append(f"There are {len(alarms) - ALARMS} more alarms.")
+    return said
 
 
 def _between(view: View) -> Html:

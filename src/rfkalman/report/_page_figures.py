@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ WIDTH = 5.6
 SHARP, COARSE = 160, 110
 #: Sensors that are numbered on a map; more would cover it.
 NUMBERED = 60
+#: Sensors that are drawn as lines across a profile.
+LINES = 200
 SKY, YELLOW, PURPLE = "#56b4e9", "#e69f00", "#cc79a7"
 PROBABILITY = "cividis"
 
@@ -107,10 +110,14 @@ def scale_of(unit: str, *images: Any) -> dict[str, Any]:
 
 
 class Artist:
-    """Draws for one problem: knows its words, its clock and the level of its bands."""
+    """Draws for one problem: knows its words, its clock, the level of its bands and the span all strips show."""
 
-    def __init__(self, words: Words, when: When, level: float) -> None:
+    def __init__(self, words: Words, when: When, level: float, span: NDArray[np.int64] | None = None) -> None:
         self.words, self.when, self.level = words, when, level
+        self.span = np.zeros(0, dtype=np.int64) if span is None else span
+        self._books: dict[str, tuple[tuple[float, float], Flipbook]] = {}
+        self._figures: dict[str, tuple[Figure, tuple[Axes, ...]]] = {}
+        self._dates: dict[tuple[float, float], tuple[list[float], list[str], str]] = {}
 
     @property
     def downwards(self) -> bool:
@@ -235,7 +242,7 @@ class Artist:
             left.set(xlim=ends, ylim=limits)
             right.set_ylim(0.0, widest)
         for ax in (left, right):
-            self._sensor_lines(ax, places, "0.75")
+            self._sensor_lines(ax, places, "0.75", self.downwards)
             _grid(ax)
             _fit(ax, LABEL)
         book: Flipbook | None = None
@@ -243,8 +250,12 @@ class Artist:
         for frame, alt in zip(frames.frames, alts, strict=True):
             moving = self._curves(left, right, x, frame, places, readings)
             if book is None:
-                left.legend(fontsize=9, framealpha=0.9, loc="best")
-                book = Flipbook(figure, [left, right], dpi, keep_lines=len(places))
+                # One place for all pages, away from all of their curves.
+                every = [_line(left, x, np.asarray(other.mean[0]), self.downwards)[0] for other in frames.frames[1:]]
+                left.legend(fontsize=9, framealpha=1.0, loc="best", handles=moving[: 3 + (readings is not None)])
+                book = Flipbook(figure, [left, right], dpi, kept=[*left.lines[:1], *right.lines[:1]])
+                for line in every:
+                    line.remove()
             pages.append(book.page(alt))
             for artist in moving:
                 artist.remove()
@@ -267,9 +278,16 @@ class Artist:
                             mfc="white", mew=1.1, label="readings", zorder=4)  # fmt: skip
         return moving + _line(right, x, std, self.downwards, color=INK, lw=1.8)
 
-    def _sensor_lines(self, ax: Axes, places: FloatArray, colour: str) -> None:
-        for at in places[:, 0]:
-            (ax.axhline if self.downwards else ax.axvline)(float(at), color=colour, lw=0.8, ls=":", zorder=0)
+    def _sensor_lines(self, ax: Axes, places: FloatArray, colour: str, across: bool, zorder: float = 0.0) -> None:
+        """Where the sensors stand, as one line that is lifted between them."""
+        at = np.unique(places[:, 0])
+        # More lines than the picture can tell apart are drawn as if they stood together.
+        at = at[:: max(1, at.size // LINES)]
+        along, other = np.repeat(at, 3), np.tile([0.0, 1.0, np.nan], at.size)
+        x, y = (other, along) if across else (along, other)
+        transform = ax.get_yaxis_transform() if across else ax.get_xaxis_transform()
+        ax.plot(x, y, color=colour, lw=0.8, ls=":", zorder=zorder, transform=transform, scalex=False,
+                scaley=False)  # fmt: skip
 
     def exceedance_profile(self, x: FloatArray, field: Field, thresholds: Mapping[str, float], places: FloatArray,
                            alt: str) -> Picture:  # fmt: skip
@@ -281,7 +299,7 @@ class Artist:
             colour, dashes = styles[i % len(styles)]
             probability = field.exceedance(x[:, None], value)
             _line(ax, x, probability, self.downwards, color=colour, ls=dashes, lw=2.0, label=f"more than {text}")
-        self._sensor_lines(ax, places, "0.75")
+        self._sensor_lines(ax, places, "0.75", self.downwards)
         if self.downwards:
             dress(ax, "", "probability", self.words.axis(0))
             ax.set_ylim(float(x[-1]), float(x[0]))
@@ -311,8 +329,7 @@ class Artist:
             mesh = ax.pcolormesh(self.when.axis(times), x, values, shading="nearest", rasterized=True, **style)
             colour_bar(figure, mesh, ax, label, values)
             line = "white" if style["cmap"] != SPREAD else "0.7"
-            for at in places[:, 0]:
-                ax.axhline(float(at), color=line, lw=0.8, ls=":")
+            self._sensor_lines(ax, places, line, True, 2.0)
             dress(ax, heading, self.when.label, self.words.axis(0))
             self._time(ax)
             ax.set_ylim((float(x[-1]), float(x[0])) if self.downwards else (float(x[0]), float(x[-1])))
@@ -325,8 +342,8 @@ class Artist:
         """Measured against predicted, and below it the difference against the band it was promised."""
         shown = drawn_of(strip)
         t, used = self.when.axis(strip.time_ns[shown]), used_of(strip)[shown]
-        figure = _fixed(3.4)
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.0])
+        figure, (top, bottom) = self._emptied("strip", 3.4, lambda figure: figure.subplots(
+            2, 1, sharex=True, height_ratios=[1.6, 1.0]))  # fmt: skip
         at, y, m = t[used], strip.measured[shown][used], strip.predicted[shown][used]
         half = half_width(self.level) * strip.predicted_std[shown][used]
         low, high = _strip_limits(strip.measured[shown], y, m, half)
@@ -344,13 +361,14 @@ class Artist:
         bottom.set_ylim(-reach, reach)
         dress(top, "", "", self.words.value())
         dress(bottom, "", self.when.label, with_unit("difference", self.words.unit))
-        if t.size:
-            pad = 0.01 * float(t[-1] - t[0]) or 0.5
-            top.set_xlim(float(t[0]) - pad, float(t[-1]) + pad)
+        ends = np.concatenate([self.when.axis(self.span), t])
+        if ends.size:
+            pad = 0.01 * float(ends.max() - ends.min()) or 0.5
+            top.set_xlim(float(ends.min()) - pad, float(ends.max()) + pad)
         self._time(bottom)
         for ax in (top, bottom):
             _small(ax)
-        return finish(figure, alt, 130)
+        return self._page("strip", figure, (top, bottom), alt)
 
     def key(self, statuses: Sequence[str], alt: str) -> Picture:
         """What the marks of the strips mean."""
@@ -377,8 +395,7 @@ class Artist:
     def series(self, times: NDArray[np.int64], mean: FloatArray, std: FloatArray, label: str, alt: str) -> Picture:
         """An unknown through time with its band."""
         t = self.when.axis(times)
-        figure = _fixed(2.4)
-        ax = figure.add_subplot()
+        figure, (ax,) = self._emptied("series", 2.4, lambda figure: [figure.add_subplot()])
         half = half_width(self.level) * std
         _band(ax, t, mean, half)
         # The wide bands of the beginning may run out of the picture; what was found must not be squeezed by them.
@@ -386,13 +403,13 @@ class Artist:
         low, high = float((mean - usual).min()), float((mean + usual).max())
         pad = 0.06 * (high - low) or max(1.0, 0.1 * abs(high))
         ax.set_ylim(low - pad, high + pad)
-        if t.size > 1:
-            ax.set_xlim(float(t[0]), float(t[-1]))
+        pad = 0.0 if t[-1] > t[0] else 0.5
+        ax.set_xlim(float(t[0]) - pad, float(t[-1]) + pad)
         dress(ax, "", self.when.label, label)
         self._time(ax)
         _small(ax)
         _grid(ax)
-        return finish(figure, alt, 130)
+        return self._page("series", figure, (ax,), alt)
 
     def dots(self, mean: FloatArray, std: FloatArray, ticks: Sequence[str], label: str, alt: str) -> Picture:
         """Many values at one time, each with its band, one below the other."""
@@ -409,16 +426,54 @@ class Artist:
         _grid(ax)
         return finish(figure, alt, 130)
 
+    def _emptied(
+        self, kind: str, height: float, fill: Callable[[Figure], Iterable[Axes]]
+    ) -> tuple[Figure, tuple[Axes, ...]]:
+        """Figure and axes for pictures of one kind, without the data of the one before: axes cost more than data."""
+        if kind not in self._figures:
+            figure = _fixed(height)
+            self._figures[kind] = figure, tuple(fill(figure))
+        figure, axes = self._figures[kind]
+        for ax in axes:
+            # Error bars hold lines and collections of their own: they go first.
+            for kind in ("containers", "lines", "collections", "patches"):
+                for artist in list(getattr(ax, kind)):
+                    artist.remove()
+        return figure, axes
+
+    def _page(self, kind: str, figure: Figure, axes: Sequence[Axes], alt: str) -> Picture:
+        """The picture of this kind as it is now; the axis of time is drawn once as long as its limits stay."""
+        limits = axes[0].get_xlim()
+        if kind not in self._books or self._books[kind][0] != limits:
+            self._books[kind] = limits, Flipbook(figure, axes, 130, moving=tuple(ax.yaxis for ax in axes))
+        return self._books[kind][1].page(alt)
+
     def _time(self, ax: Axes) -> None:
-        """Dates in the zone of the problem, or plain numbers."""
+        """Dates in the zone of the problem, or plain numbers; to be called when the limits of the axis are set."""
         if self.when.relative:
             return
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+        from matplotlib.ticker import FixedFormatter, FixedLocator
+
+        # Worked out once for all pictures of a span: to find dates costs more than to draw a line.
+        limits = ax.get_xlim()
+        if limits not in self._dates:
+            self._dates[limits] = self._ticks(*limits)
+        at, words, offset = self._dates[limits]
+        shown = FixedFormatter(words)
+        shown.set_offset_string(offset)
+        ax.xaxis.set_major_locator(FixedLocator(at))
+        ax.xaxis.set_major_formatter(shown)
+        ax.xaxis.get_offset_text().set_fontsize(TICK)
+
+    def _ticks(self, low: float, high: float) -> tuple[list[float], list[str], str]:
+        """Where ticks stand between two times, what they say, and what stands at the end of the axis."""
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
         locator = AutoDateLocator(tz=self.when.zone, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
-        ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=self.when.zone))  # type: ignore[no-untyped-call]
-        ax.xaxis.get_offset_text().set_fontsize(TICK)
+        formatter = ConciseDateFormatter(locator, tz=self.when.zone)  # type: ignore[no-untyped-call]
+        ends = (num2date(x, tz=self.when.zone) for x in (low, high))  # type: ignore[no-untyped-call]
+        at = [float(t) for t in locator.tick_values(*ends) if low <= t <= high]  # type: ignore[no-untyped-call]
+        return at, formatter.format_ticks(at), formatter.get_offset()  # type: ignore[no-untyped-call]
 
 
 def finish(figure: Figure, alt: str, dpi: int) -> Picture:
@@ -429,36 +484,55 @@ def finish(figure: Figure, alt: str, dpi: int) -> Picture:
 class Flipbook:
     """A figure that is drawn once; of each page only what moves is drawn.
 
-    What moves is everything inside the given axes but the first ``keep_lines``
-    lines, ticks and words. A page of a map takes a tenth of the time of a figure.
+    What moves is everything inside the given axes but ``kept``, ticks and words, and
+    ``moving`` besides. A page of a map takes a tenth of the time of a figure.
     """
 
-    def __init__(self, figure: Figure, axes: Sequence[Any], dpi: int = COARSE, keep_lines: int = 0) -> None:
-        self._figure, self._axes, self._keep = figure, axes, keep_lines
-        hidden = self._moving()
-        for _, artist in hidden:
+    def __init__(
+        self, figure: Figure, axes: Sequence[Any], dpi: int = COARSE, *, kept: Sequence[Any] = (),
+        moving: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        self._figure, self._axes, self._kept, self._also = figure, axes, kept, moving
+        legends = [ax.get_legend() for ax in axes if ax.get_legend() is not None]
+        hidden = [*self._moving(), *legends]
+        for artist in hidden:
             artist.set_visible(False)
         self._canvas = _drawn(figure, dpi)
-        for _, artist in hidden:
+        for artist in hidden:
             artist.set_visible(True)
         self._base = self._canvas.copy_from_bbox(figure.bbox)
+        # Legends as they are drawn on paper: they cover everything that moves.
+        for legend in legends:
+            legend.axes.draw_artist(legend)
+        self._legends = [self._canvas.copy_from_bbox(legend.get_window_extent().padded(2)) for legend in legends]
 
     def page(self, alt: str) -> Picture:
         """The figure as it is now."""
         self._canvas.restore_region(self._base)
-        for ax, artist in self._moving():
-            ax.draw_artist(artist)
+        with _unwarned():
+            for artist in self._moving():
+                artist.axes.draw_artist(artist)
+        for legend in self._legends:
+            self._canvas.restore_region(legend)
         return _picture(self._canvas, self._figure, alt)
 
-    def _moving(self) -> list[tuple[Any, Any]]:
+    def _moving(self) -> list[Any]:
         found = []
         for ax in self._axes:
-            inside = [*ax.images, *ax.collections, *ax.lines[self._keep :]]
-            inside.sort(key=lambda artist: artist.get_zorder())
-            legend = ax.get_legend()
-            on_top = [*ax.spines.values(), *([legend] if legend is not None else [])]
-            found += [(ax, artist) for artist in (*inside, *on_top)]
+            inside = [*ax.images, *ax.collections, *ax.patches, *ax.lines]
+            inside += [artist for artist in self._also if artist.axes is ax]
+            inside = [artist for artist in inside if artist not in self._kept]
+            found += [*sorted(inside, key=lambda artist: artist.get_zorder()), *ax.spines.values()]
         return found
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    with warnings.catch_warnings():
+        # A letter the font does not have is drawn as a box; the words beside the picture have it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        warnings.filterwarnings("ignore", message="constrained_layout not applied", category=UserWarning)
+        yield
 
 
 def _drawn(figure: Figure, dpi: int) -> Any:
@@ -466,10 +540,7 @@ def _drawn(figure: Figure, dpi: int) -> Any:
 
     canvas = FigureCanvasAgg(figure)
     figure.set_dpi(dpi)
-    with warnings.catch_warnings():
-        # A letter the font does not have is drawn as a box; the words beside the picture have it.
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        warnings.filterwarnings("ignore", message="constrained_layout not applied", category=UserWarning)
+    with _unwarned():
         canvas.draw()  # type: ignore[no-untyped-call]
     return canvas
 
@@ -507,7 +578,9 @@ def _small(ax: Axes) -> None:
     _fit(ax, TICK)
     ax.yaxis.set_label_coords(-0.13, 0.5)
     ax.tick_params(labelsize=TICK)
-    ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=True)
+    # Powers of ten are set as formulas; where there are none, formulas would only cost time.
+    largest = max(abs(x) for x in ax.get_ylim())
+    ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=not 1e-2 <= largest < 1e4)
     ax.yaxis.get_offset_text().set_fontsize(9)
 
 

@@ -38,12 +38,13 @@ class View:
         self.when = When(setup.clock, labels.time_unit)
         quantity, axes = for_figure(labels.field, 24), tuple(for_figure(name, 20) for name in labels.axes)
         drawn = Words(quantity, for_figure(self.unit, 20), for_figure(self.length_unit, 12), axes)
-        self.artist = Artist(drawn, self.when, self.level)
+        self.analyses = np.asarray(record.analysis_times, dtype=np.int64)
+        self.artist = Artist(drawn, self.when, self.level, self.analyses[[0, -1]] if len(self.analyses) else None)
         self.domain: Domain = setup.space.pde.domain
         self.places = setup.sensors.coords[setup.sensors.inside]
-        self.analyses = np.asarray(record.analysis_times, dtype=np.int64)
         self.counts, self.arrived = _steady_counts(record)
         self.sensors = sensor_rows(record, setup, self.level)
+        self.consistency = record.consistency()
         self.at = int(self.analyses[-1]) if len(self.analyses) else starting(setup)
         self.field = field_at(record, setup, self.at)
         self.last = frames_of(record, setup, [self.at], self.planes(LAST, SLICE), LINE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,12 @@ from ..io.store import STATUSES, Source, Store
 from ..io.timestamps import IntArray
 from ..statespace import Gaussian
 from .replay import Filter, ResumeError, SetupLike, require_same
+from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of
 
-__all__ = ["RunRecord", "Strip", "UnknownSeries"]
+__all__ = ["RunRecord", "Strip", "Told", "UnknownSeries"]
+
+#: Readings that are held at once when all are looked at.
+_HELD = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +51,17 @@ class Strip:
     status: NDArray[np.object_]
 
 
+class Told(NamedTuple):
+    """Readings of some sensors in the order of time, column by column."""
+
+    sensor: IntArray  #: row of the sensor table
+    batch_ns: IntArray  #: -1 where it was in no batch
+    measured: FloatArray  #: NaN where there was no value
+    predicted: FloatArray
+    predicted_std: FloatArray
+    status: IntArray  #: codes of :data:`rfkalman.io.store.STATUSES`
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UnknownSeries:
     """The values of one unknown after every analysis: times (n,), mean and std (n, k)."""
@@ -65,6 +80,7 @@ class RunRecord:
         self.store = store
         self._filter = Filter(setup)
         self._reached: tuple[int | None, Gaussian] = (None, self._filter.initial)
+        self._alarms: tuple[int, list[Alarm]] | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], setup: SetupLike) -> RunRecord:
@@ -160,6 +176,8 @@ class RunRecord:
 
         Replays from the nearest checkpoint (or from the last call, if that is nearer)
         and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
+        While a sensor is in alarm, the 90 % band at its place reaches what it says
+        (:meth:`rfkalman.runs.replay.Filter.widened`); the recursion itself knows nothing of it.
         """
         # SQLite compares a NumPy integer with its columns as if it were a blob.
         t_ns = int(t_ns)
@@ -168,7 +186,30 @@ class RunRecord:
             raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
         with self.store.snapshot():
             at, belief = self._belief_after(t_ns)
+            alarms = self.alarms()
+        on = [(said, alarm.sensor) for alarm in alarms if (said := alarm.said_at(t_ns)) is not None]
+        for (when, value), sensor in sorted(on):
+            if not self.setup.sensors.inside[sensor]:
+                continue
+            stop = max(when, start if at is None else at)
+            belief = self._filter.forecast(belief, at, stop)
+            at, belief = stop, self._filter.widened(belief, stop, sensor, value, WIDTH)
         return self._filter.forecast(belief, at, t_ns)
+
+    def consistency(self) -> Consistency:
+        """How the readings lie in the bands that were predicted before they were read."""
+        return consistency_of(self.store, self.setup)
+
+    def aside(self, unit: str, say_time: Callable[[int], str]) -> Aside:
+        """What was set aside and what would have kept it; ``unit`` of the readings, ``say_time`` writes a time."""
+        return aside_of(self.store, self.setup, unit, say_time)
+
+    def alarms(self) -> list[Alarm]:
+        """Sensors whose readings were set aside one after the other, by range or gate, in the order of time."""
+        now = self.store.changes()
+        if self._alarms is None or self._alarms[0] != now:
+            self._alarms = (now, alarms_of(self.store))
+        return self._alarms[1]
 
     def field_at(self, t_ns: int) -> Field:
         """The field at any time from the start on; beyond the last analysis, its forecast."""
@@ -205,6 +246,20 @@ class RunRecord:
         for row, when, _, value, status, mean, std in self.store.of_sensors(dict.fromkeys(rows)):
             found[row].append((when, _number(value), _number(mean), _number(std), STATUSES[status]))
         return [_strip(ids[row], found[row]) for row in rows]
+
+    def told(self) -> Iterator[Told]:
+        """Everything that sensors of the table said, a bounded number of readings at a time, each sensor whole."""
+        group: list[int] = []
+        held = 0
+        for sensor, n in [*self.store.heard(), (-1, _HELD + 1)]:
+            if group and held + n > _HELD:
+                columns = zip(*self.store.told(group[0], group[-1]), strict=True)
+                whole, number = np.int64, np.float64
+                kinds = (whole, whole, number, number, number, whole)
+                yield Told._make(np.array(part, dtype=kind) for part, kind in zip(columns, kinds, strict=True))
+                group, held = [], 0
+            group.append(sensor)
+            held += n
 
     def _row(self, sensor: str | int) -> int:
         row = self.setup.sensors.index(sensor) if isinstance(sensor, str) else int(sensor)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +32,10 @@ __all__ = ["Evaluated", "Filter", "ResumeError", "SetupLike", "duplicate_reason"
 
 #: Up to this many numbers the rows of all sensors are held at once; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25
+
+#: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
+#: certain.
+_WIDEST, _CERTAIN = 10.0, 1e-8
 
 SAME = "same sensor and time, same value"
 CONFLICT = "same sensor and time, other value"
@@ -61,6 +66,8 @@ class ClockLike(Protocol):
     def reorder_ns(self) -> int | None: ...
     @property
     def ahead_ns(self) -> int: ...
+    @property
+    def step_ns(self) -> int | None: ...
     def to_model(self, t_ns: int, /) -> float: ...
     def from_model(self, t: float, /) -> int: ...
     def batch_ns(self, t_ns: Any, /) -> Any: ...
@@ -150,9 +157,12 @@ class Filter:
         gate = self.setup.gate
         good = np.ones(len(y), dtype=np.bool_) if gate is None else np.abs(y - predicted) <= gate * spread
         belief = self.take_in(ahead, batch_ns, sensor[first][good], y[good])
+        # A gate cuts the tail off the statistic that would show why it was needed: what it set aside counts too.
+        nis = belief.nis if good.all() else _analyse(ahead, obs, y).nis
         row = AnalysisRow(
             batch_ns, belief.mean, belief.log_evidence, belief.indicator, belief.n_used,
             unknown_std(self.model, belief), used_digest(sensor[first][good], y[good]),
+            math.inf if math.isnan(nis) else nis,
         )  # fmt: skip
         status = np.full(len(order), Status.DUPLICATE, dtype=np.int64)
         status[first] = np.where(good, Status.USED, Status.GATED)
@@ -176,10 +186,10 @@ class Filter:
         """The belief after the readings that are used; the one road for the first pass and for every replay."""
         if len(y) == 0:
             return kalman.Analysis(ahead.mean, ahead.root)
-        post = kalman.analyse(ahead, self.observe(batch_ns, sensors), y)
+        post = _analyse(ahead, self.observe(batch_ns, sensors), y)
         if post.root.flags.f_contiguous:
             return post
-        return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used)
+        return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used, post.nis)
 
     def replay(self, store: Store, base: tuple[int | None, Gaussian], to_ns: int) -> tuple[int | None, Gaussian]:
         """From a belief after one batch to the belief after the last analysis at or before ``to_ns``."""
@@ -189,6 +199,41 @@ class Filter:
             belief = self.take_in(self.forecast(belief, at, batch), batch, sensors, y)
             at = batch
         return at, belief
+
+    def widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float, half_width: float) -> Gaussian:
+        """A belief whose band at the place of a sensor reaches what the sensor says; the mean stays.
+
+        For a sensor whose readings are set aside again and again: either it is wrong or
+        the field is not what the model says there, and nobody knows which. One column
+        along P h^T joins the root, so that places are widened as far as they hang
+        together with this one, and other sensors keep what they have pinned down. An
+        error code (-9999) says nothing about how far, so no std grows beyond ten times
+        the one before any reading.
+        """
+        if not math.isfinite(value):
+            return belief
+        obs = self.observe(t_ns, np.array([sensor], dtype=np.int64))
+        h, start = obs.H[0].copy(), self.model.space.rank
+        for block in self.model.blocks:
+            # The offset of the sensor is part of what it reads, not of the field.
+            if block.sensors:
+                h[start : start + block.dim] = 0.0
+            start += block.dim
+        off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
+        initial = self.initial.root
+        before = float(np.linalg.norm(h.dot(initial)))
+        wanted = min(abs(off) / half_width, _WIDEST * before)
+        root = belief.root
+        seen = h.dot(root)
+        has = float(np.linalg.norm(seen))
+        if wanted <= has:
+            return belief
+        if has > _CERTAIN * before:
+            column = root.dot(seen) * (math.sqrt(wanted * wanted - has * has) / (has * has))
+        else:
+            # A belief that is certain here has no direction of its own: the one before any reading.
+            column = initial.dot(h.dot(initial)) * (wanted / (before * before))
+        return _canonical(Gaussian(belief.mean, np.asfortranarray(np.column_stack([root, column]))))
 
     @property
     def fingerprint(self) -> str:
@@ -214,6 +259,12 @@ def predict(ahead: Gaussian, obs: Observation) -> tuple[FloatArray, FloatArray]:
     G = obs.H.dot(ahead.root)
     assert obs.std is not None
     return mean, np.sqrt(np.einsum("ij,ij->i", G, G) + np.square(obs.std))
+
+
+def _analyse(ahead: Gaussian, obs: Observation, y: FloatArray) -> kalman.Analysis:
+    # The square of a reading of 1e300 is infinite, and so are its statistics; the belief itself is not.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return kalman.analyse(ahead, obs, y)
 
 
 def duplicate_reason(when: int, value: float, kept_when: int, kept_value: float) -> str:

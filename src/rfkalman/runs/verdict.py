@@ -1,0 +1,327 @@
+"""What a run says at its end: whether readings fit their bands, how much was set aside, which sensors are in alarm.
+
+Everything is a function of the store, so a run that is reported on later, or that
+was stopped and resumed, says the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
+
+from .._checks import FloatArray
+from ..io.store import Status, Store
+from ..io.timestamps import IntArray
+from .replay import CONFLICT, SetupLike
+
+__all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of"]
+
+#: The bands whose promise is counted, and their half width in standard deviations.
+LEVEL = 0.9
+WIDTH = float(ndtri(0.5 + 0.5 * LEVEL))
+#: A share of readings inside their bands beyond these deserves a warning, unless chance explains it.
+SHARE = (0.75, 0.98)
+#: How improbable under the model, both sides together, a statistic must be before it is called outside its band.
+CHANCE = 1e-4
+#: Share of the readings that may be set aside before the exit code says so.
+MOST_ASIDE = 0.05
+#: Readings of one sensor set aside one after the other, by range or gate, that make an alarm: glitches come alone or
+#: in pairs, and at a gate of three standard deviations the model itself makes five in a row once in 10^13.
+IN_A_ROW = 5
+#: Sensors and names that are listed.
+LISTED = 5
+
+
+# -- consistency ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """How the readings lie in the bands that were predicted before they were read.
+
+    Attributes
+    ----------
+    n : int
+        Readings that were predicted: used or gated.
+    share_90 : float or None
+        Share of them inside their 90 % band; None without readings.
+    nis : float or None
+        Normalised innovations squared, summed over the run and divided by ``n``: 1 is expected. The readings of a
+        batch are whitened jointly, so under the model n times this is chi-squared with n degrees of freedom, exactly.
+        None in stores of an older version.
+    nis_band : (float, float) or None
+        Where it lies but for a chance of 1e-4 in all.
+    worst : tuple of (str, float)
+        Sensors with the most improbable shares, and these shares.
+    conflicts : int
+        Readings with the sensor and time of another one, but another value.
+    warnings : tuple of str
+        What does not fit, in words.
+    """
+
+    n: int
+    share_90: float | None
+    nis: float | None
+    nis_band: tuple[float, float] | None
+    worst: tuple[tuple[str, float], ...]
+    conflicts: int
+    warnings: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """One line for people."""
+        if self.share_90 is None:
+            return f"consistency: no reading was predicted; {_counted(self.conflicts, 'conflict')}"
+        parts = [f"{100 * self.share_90:.1f} % of {self.n} readings inside their 90 % bands"]
+        if self.nis is not None and self.nis_band is not None:
+            low, high = self.nis_band
+            parts.append(f"normalised squares {self.nis:.3g} ({low:.2f} to {high:.2f} expected)")
+        return f"consistency: {'; '.join(parts)}; {_counted(self.conflicts, 'conflict')}"
+
+    def numbers(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            "share_90": self.share_90,
+            "nis": self.nis,
+            "worst": [{"sensor": name, "share": share} for name, share in self.worst],
+            "conflicts": self.conflicts,
+        }
+
+
+def consistency_of(store: Store, setup: SetupLike) -> Consistency:
+    """Whether the readings of a run fit what was predicted before each was read."""
+    rows = store.shares(WIDTH)
+    sensor, n, inside = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)) if rows else [
+        np.zeros(0, dtype=np.int64)] * 3  # fmt: skip
+    total, conflicts = int(n.sum()), store.reasons().get("duplicate", {}).get(CONFLICT, 0)
+    ids = setup.sensors.ids
+    if not total:
+        return Consistency(0, None, None, None, (), conflicts, _conflict_words(conflicts))
+    share = inside / n
+    # Chernoff: a share this far from its promise, or farther, has a probability below exp(-n KL). Unlike the tail
+    # itself it orders sensors whose tails are far below the smallest double.
+    rate = n * (xlogy(share, share / LEVEL) + xlogy(1.0 - share, (1.0 - share) / (1.0 - LEVEL)))
+    order = np.argsort(-rate, kind="stable")[:LISTED]
+    worst = tuple((ids[int(sensor[i])], float(share[i])) for i in order)
+    # Named in a warning: improbable even as the worst of all sensors.
+    named = [worst[k] for k, i in enumerate(order) if math.exp(-rate[i]) * len(n) < CHANCE]
+    whole = float(inside.sum()) / total
+    warnings = [*_share_words(whole, total, len(store.analysis_times()), named)]
+    nis, band = store.nis(), None
+    if nis is not None:
+        # The largest double stands for everything beyond it: JSON has no infinity.
+        nis, band = min(nis / total, np.finfo(float).max), nis_band(total)
+        warnings += _nis_words(nis, band, named if not warnings else [])
+    return Consistency(total, whole, nis, band, worst, conflicts, (*warnings, *_conflict_words(conflicts)))
+
+
+def nis_band(n: int) -> tuple[float, float]:
+    """Where a chi-squared variable with n degrees of freedom, divided by n, lies but for a chance of 1e-4."""
+    tail = 0.5 * CHANCE
+    return float(2.0 * gammaincinv(0.5 * n, tail) / n), float(2.0 * gammainccinv(0.5 * n, tail) / n)
+
+
+def _share_words(share: float, n: int, n_analyses: int, named: list[tuple[str, float]]) -> Iterable[str]:
+    """A word where the share is beyond its limits and chance does not explain it.
+
+    Readings of one analysis may all miss together, so for chance an analysis counts as one reading.
+    """
+    k = max(1, min(n, n_analyses))
+    who = "".join(f"; {name}: {100 * part:.0f} %" for name, part in named)
+    if share < SHARE[0] and betainc(k * (1.0 - share), k * share + 1.0, 1.0 - LEVEL) < CHANCE:
+        yield (
+            f"only {100 * share:.1f} % of the readings lie inside their 90 % bands: the bands are too narrow, noise or "
+            f"process noise is stated too small, or sensors are wrong{who}"
+        )
+    elif share > SHARE[1] and betainc(k * share, k * (1.0 - share) + 1.0, LEVEL) < CHANCE:
+        yield (
+            f"{100 * share:.1f} % of the readings lie inside their 90 % bands: the bands are wider than they need to "
+            "be, noise or process noise is stated too large"
+        )
+
+
+def _nis_words(nis: float, band: tuple[float, float], named: list[tuple[str, float]]) -> Iterable[str]:
+    who = "".join(f"; {name}: {100 * part:.0f} % inside" for name, part in named)
+    if nis > band[1]:
+        yield (
+            f"readings differ from their predictions more than the model allows: normalised squares {nis:.3g}, at most "
+            f"{band[1]:.3g} expected; noise or process noise is stated too small, or sensors are wrong{who}"
+        )
+    elif nis < band[0]:
+        yield (
+            f"readings differ from their predictions less than the model says: normalised squares {nis:.3g}, at least "
+            f"{band[0]:.3g} expected; noise or process noise is stated too large"
+        )
+
+
+def _conflict_words(conflicts: int) -> tuple[str, ...]:
+    if not conflicts:
+        return ()
+    return (f"{_counted(conflicts, 'reading')} contradicted another one of the same sensor and time",)
+
+
+# -- what was set aside -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Readings that could have been used and were not, and what would have kept them.
+
+    Attributes
+    ----------
+    n, of : int
+        How many, and of how many: what was missing or sent twice, and readings nearer than a step to a better one,
+        count in neither.
+    remedies : tuple of str
+        By reason: how many, and the setting that would have kept them.
+    """
+
+    n: int
+    of: int
+    remedies: tuple[str, ...]
+
+    @property
+    def is_much(self) -> bool:
+        """Whether more than 5 % were set aside."""
+        return self.n > MOST_ASIDE * self.of
+
+    def numbers(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"n": self.n, "of": self.of, "share": self.n / self.of if self.of else 0.0,
+                "remedies": list(self.remedies)}  # fmt: skip
+
+
+def aside_of(store: Store, setup: SetupLike, unit: str, say_time: Callable[[int], str]) -> Aside:
+    """What was set aside, most frequent reason first; ``unit`` of the readings, ``say_time`` writes a time."""
+    counts, reasons = store.counts(), store.reasons()
+    found: list[tuple[int, str, Callable[[], str]]] = [
+        (reasons.get("duplicate", {}).get(CONFLICT, 0), "contradicting another", lambda: "one of two values is wrong"),
+        (counts["out of range"], "out of range", lambda: _range_remedy(store, setup, unit)),
+        (counts["late"], "late", lambda: _late_remedy(store, setup)),
+        (counts["gated"], "gated", lambda: _gate_remedy(store)),
+        (counts["unknown sensor"], "of unknown sensors", lambda: _names_remedy(store.unknown_names())),
+        (counts["malformed"], "malformed", lambda: f"most often {next(iter(_most(reasons['malformed'])))!r}"),
+    ]
+    for reason, n in reasons.get("outside", {}).items():
+        found.append((n, reason, lambda reason=reason: _outside_remedy(store, setup, reason, say_time)))  # type: ignore[misc]
+    found = sorted((item for item in found if item[0]), key=lambda item: -item[0])
+    total = sum(n for n, _, _ in found)
+    of = total + counts["used"] + counts["waiting"]
+    return Aside(total, of, tuple(f"{n} {what}: {remedy()}" for n, what, remedy in found))
+
+
+def _range_remedy(store: Store, setup: SetupLike, unit: str) -> str:
+    low, high = setup.valid_range
+    least, most = store.extremes(Status.OUT_OF_RANGE)
+    if least is None or most is None:
+        return "no value is finite"
+    ends = (f'"{_number(x)} {unit}"' if unit else _number(x) for x in (min(low, least), max(high, most)))
+    return f"input.range = [{', '.join(ends)}] would have kept them, if that is what the field does"
+
+
+def _late_remedy(store: Store, setup: SetupLike) -> str:
+    # A batch lies up to half a step from its readings.
+    return f'time.reorder = "{_duration(store.longest_delay() + (setup.clock.step_ns or 0))}" would have kept them'
+
+
+def _gate_remedy(store: Store) -> str:
+    # A wider gate is no promise: what it lets in moves the predictions of what follows.
+    return (
+        f"without input.gate they would have been used; the farthest lies {store.farthest_gated():.3g} predicted "
+        "standard deviations off"
+    )
+
+
+def _names_remedy(names: list[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"rows for {', '.join(names[:LISTED])}{more} in the sensor table would have kept them"
+
+
+def _outside_remedy(store: Store, setup: SetupLike, reason: str, say_time: Callable[[int], str]) -> str:
+    if reason == "before the start":
+        return f'time.start = "{say_time(store.earliest(reason))}" would have kept them'
+    if reason == "outside the domain":
+        inside = np.asarray(setup.sensors.inside, dtype=np.bool_)
+        names = [setup.sensors.ids[i] for i in np.flatnonzero(~inside)]
+        return f"a domain that holds {', '.join(names[:LISTED])}, or other coordinates, would have kept them"
+    return "clocks of sensors, or of this machine, are wrong"
+
+
+def _most(table: dict[str, int]) -> list[str]:
+    return sorted(table, key=lambda key: -table[key])
+
+
+# -- alarms -----------------------------------------------------------------------------------------------------------
+
+
+class Alarm(NamedTuple):
+    """Readings of one sensor set aside one after the other, by range or gate, with none used in between."""
+
+    sensor: int
+    kind: str  #: "range", "gate" or "range and gate"
+    time_ns: IntArray
+    value: FloatArray
+    reason: str  #: of the last one
+    used_again_ns: int | None  #: None: still in alarm
+
+    @property
+    def n(self) -> int:
+        """How many."""
+        return len(self.time_ns)
+
+    def evidence(self, unit: str) -> str:
+        """What was seen, in words."""
+        finite = self.value[np.isfinite(self.value)]
+        ends = [_number(x) for x in ((float(finite.min()), float(finite.max())) if finite.size else ())]
+        values = " to ".join(dict.fromkeys(ends)) or "no finite value"
+        return f"{self.n} readings in a row set aside: {f'{values} {unit}'.strip()}, {self.reason}"
+
+    def said_at(self, t_ns: int) -> tuple[int, float] | None:
+        """When the sensor last spoke up to a time and the median of its last readings; None: not in alarm then."""
+        seen = int(np.searchsorted(self.time_ns, t_ns, side="right"))
+        over = self.used_again_ns is not None and self.used_again_ns <= t_ns
+        if over or seen < IN_A_ROW:
+            return None
+        last = self.value[max(0, seen - IN_A_ROW) : seen]
+        last = last[np.isfinite(last)]
+        # The middle one of an odd number is a value that was read; of an even number, the lower of the two.
+        return int(self.time_ns[seen - 1]), float(np.sort(last)[(last.size - 1) // 2]) if last.size else math.nan
+
+
+def alarms_of(store: Store) -> list[Alarm]:
+    """All alarms of a run, by their beginning."""
+    found = []
+    for (sensor, _), rows in groupby(store.set_aside_in_a_row(IN_A_ROW), key=lambda row: row[:2]):
+        _, _, when, value, status, reason, again = zip(*rows, strict=True)
+        kinds = {"range" if code == Status.OUT_OF_RANGE else "gate" for code in status}
+        found.append(
+            Alarm(sensor, " and ".join(sorted(kinds, reverse=True)), np.array(when, dtype=np.int64),
+                  np.array(value, dtype=np.float64), reason[-1] or "", again[-1])
+        )  # fmt: skip
+    return sorted(found, key=lambda alarm: (int(alarm.time_ns[0]), alarm.sensor))
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n or 'no'} {what}{'' if n == 1 else 's'}"
+
+
+def _number(x: float) -> str:
+    return f"{x:.6g}"
+
+
+def _duration(ns: int) -> str:
+    """A duration not below this one, as a problem file writes it."""
+    for name, seconds in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        unit = seconds * 1_000_000_000
+        if ns >= 2 * unit:
+            return f"{-(-ns // unit)} {name}"
+    return f"{-(-ns // 1_000_000)} ms"

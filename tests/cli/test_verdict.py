@@ -1,0 +1,71 @@
+"""What `run` says at its end and which exit code it gives, on the shipped soil example with something wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from rfkalman.cli.app import run
+
+WEEK = 700
+
+
+@pytest.fixture(scope="module")
+def soil(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("verdict") / "soil"
+    assert run(["init", "--example", "soil", "--out", str(folder)]) == 0
+    table = folder / "readings.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:WEEK]))
+    return folder
+
+
+def changed(soil, name, pattern, replacement):
+    """The problem with one line changed."""
+    text, n = re.subn(pattern, replacement, (soil / "problem.toml").read_text(), flags=re.MULTILINE)
+    assert n == 1
+    path = soil / f"{name}.toml"
+    path.write_text(text)
+    return [str(path), "--out", str(soil / name), "--no-report"]
+
+
+def test_consistency_is_one_line_and_a_key(soil, capsys):
+    """The keys of the interface; people read one line on standard output."""
+    arguments = [str(soil / "problem.toml"), "--no-report"]
+    assert run(["run", *arguments, "--out", str(soil / "a"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    found = facts["consistency"]
+    assert set(found) == {"share_90", "nis", "worst", "conflicts"}
+    assert 0.0 < found["share_90"] < 1.0 and found["nis"] > 0.0 and found["conflicts"] == 0
+    assert len(found["worst"]) == 5 and set(found["worst"][0]) == {"sensor", "share"}
+    assert facts["set_aside"]["share"] < 0.05 and facts["alarms"] == []
+    assert run(["run", *arguments, "--out", str(soil / "b")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("consistency:")]
+    assert len(lines) == 1 and "inside their 90 % bands" in lines[0]
+
+
+def test_strict_ends_with_one_where_bands_are_too_narrow(soil, capsys):
+    """A process noise a hundred times too small: exit 0 with a warning, 1 with --strict."""
+    wrong = changed(soil, "narrow", r'^change = "0.6 degC".*$', 'change = "0.006 degC"')
+    assert run(["run", *wrong]) == 0
+    assert "warning: " in capsys.readouterr().err
+    assert run(["run", *wrong, "--resume", "--strict"]) == 1
+
+
+def test_much_set_aside_ends_with_one_and_the_setting_that_keeps_it(soil, capsys):
+    """A guessed range: the values it cut off are named, a sensor that lies beyond it is in alarm, and the named range
+    keeps them all."""
+    narrow = changed(soil, "range", r"^range = .*$", 'range = ["-30 degC", "6.6 degC"]')
+    assert run(["run", *narrow, "--json"]) == 1
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert facts["set_aside"]["share"] > 0.05
+    assert {alarm["kind"] for alarm in facts["alarms"]} == {"range"}
+    assert set(facts["alarms"][0]) == {"sensor", "kind", "since", "until", "n", "evidence"}
+    assert "alarm: sensor" in said.err and "were set aside" in said.err
+    (kept,) = (re.search(r"input\.range = (\[.*?\])", text) for text in facts["set_aside"]["remedies"])
+    assert kept is not None and kept.group(1) in said.err
+    wide = changed(soil, "wide", r"^range = .*$", f"range = {kept.group(1)}")
+    assert run(["run", *wide, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["out of range"] == 0
