@@ -211,6 +211,48 @@ def digest(store: Path) -> dict[str, str]:
     return {name: hashlib.sha256(repr(rows).encode()).hexdigest() for name, rows in contents(store).items()}
 
 
+#: As the first version made them.
+VERSION_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, offset INTEGER NOT NULL,
+    lines INTEGER NOT NULL, readings INTEGER NOT NULL, rejected INTEGER NOT NULL, skipped INTEGER NOT NULL,
+    finished INTEGER NOT NULL);
+CREATE TABLE statuses (code INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE sensors (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE readings (
+    seq INTEGER PRIMARY KEY, source INTEGER NOT NULL, line INTEGER NOT NULL, arrived_ns INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL, batch_ns INTEGER, sensor INTEGER, sensor_name TEXT, value REAL,
+    status INTEGER NOT NULL, reason TEXT, predicted REAL, predicted_std REAL);
+CREATE INDEX readings_batch ON readings (batch_ns) WHERE batch_ns IS NOT NULL;
+CREATE TABLE rejected (source INTEGER NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL, excerpt TEXT NOT NULL);
+CREATE TABLE rejected_counts (
+    source INTEGER NOT NULL, reason TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (source, reason)) WITHOUT ROWID;
+CREATE TABLE analyses (
+    batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, log_evidence REAL NOT NULL, indicator REAL NOT NULL,
+    n_used INTEGER NOT NULL, unknown_std BLOB);
+CREATE TABLE checkpoints (
+    batch_ns INTEGER PRIMARY KEY, mean BLOB NOT NULL, root BLOB NOT NULL, columns INTEGER NOT NULL);
+CREATE TABLE events (at_ns INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL);
+"""
+
+
+def first_version(store: Path, path: Path) -> Path:
+    """The same run as the first version would have stored it."""
+    sql = sqlite3.connect(path)
+    sql.executescript("PRAGMA journal_mode = WAL;" + VERSION_1)
+    sql.execute("ATTACH ? AS new", (str(store),))
+    for (table,) in sql.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+        names = ", ".join(row[1] for row in sql.execute(f"PRAGMA main.table_info({table})"))
+        sql.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM new.{table}")
+    sql.execute("UPDATE meta SET value = '1' WHERE key = 'format_version'")
+    [(reached,)] = sql.execute("SELECT value FROM meta WHERE key = 'watermark'").fetchall()
+    sql.execute("DELETE FROM meta WHERE key IN ('schema', 'watermark')")
+    sql.execute("INSERT INTO meta VALUES ('watermark_ns', ?)", (str(json.loads(reached)[0]),))
+    sql.commit()
+    sql.close()
+    return path
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 

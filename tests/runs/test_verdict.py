@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from tests.runs.column import HOUR_NS, ORIGIN_NS, run, setup, stamp, write_table
+from tests.runs.column import HOUR_NS, ORIGIN_NS, first_version, run, setup, stamp, write_table
 
 from rfkalman.io.store import Store
 from rfkalman.runs import RunRecord
@@ -208,13 +208,9 @@ def test_band_is_that_of_chi_squared():
 
 def test_a_store_of_the_first_version_has_no_statistic(tmp_path):
     """It was not written then; everything else is said, and the run can go on."""
-    import sqlite3
-
     lines = lines_of(drawn(0))
     _, store = judged(tmp_path, lines[:60])
-    with sqlite3.connect(store) as sql:
-        sql.execute("ALTER TABLE analyses DROP COLUMN nis")
-    sql.close()
+    store = first_version(store, tmp_path / "first.sqlite")
     opened = Store.reader(store)
     found = consistency_of(opened, wide())
     opened.close()

@@ -121,11 +121,15 @@ def verdict(setup: Setup, finished: Run, *, strict: bool, machine: bool) -> tupl
         say(f"alarm: sensor {alarm['sensor']} since {alarm['since']}, {until}: {alarm['evidence']}", machine=True)
     if len(alarms) > ALARMS_SHOWN:
         say(f"alarm: {len(alarms) - ALARMS_SHOWN} earlier ones; --json has all", machine=True)
+    waiting = record.waiting(lambda t_ns: said_time(setup, t_ns))
+    for text in waiting:
+        say(f"warning: {text}", machine=True)
     if aside.is_much:
         say(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside", machine=True)
         for text in aside.remedies:
             say(f"  {text}", machine=True)
-    facts = {"consistency": consistency.numbers(), "set_aside": aside.numbers(), "alarms": alarms}
+    facts = {"consistency": consistency.numbers(), "set_aside": aside.numbers(), "alarms": alarms,
+             "waiting": list(waiting)}  # fmt: skip
     return facts, aside.is_much or (strict and bool(consistency.warnings or alarms))
 
 

@@ -19,7 +19,7 @@ from ..io.store import STATUSES, Source, Store
 from ..io.timestamps import IntArray
 from ..statespace import Gaussian
 from .replay import Filter, ResumeError, SetupLike, require_same
-from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of
+from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
 
 __all__ = ["RunRecord", "Strip", "Told", "UnknownSeries"]
 
@@ -203,6 +203,10 @@ class RunRecord:
     def aside(self, unit: str, say_time: Callable[[int], str]) -> Aside:
         """What was set aside and what would have kept it; ``unit`` of the readings, ``say_time`` writes a time."""
         return aside_of(self.store, self.setup, unit, say_time)
+
+    def waiting(self, say_time: Callable[[int], str]) -> tuple[str, ...]:
+        """Sentences about readings that wait because of what their clocks say; ``say_time`` writes a time."""
+        return waiting_of(self.store, self.setup, say_time)
 
     def alarms(self) -> list[Alarm]:
         """Sensors whose readings were set aside one after the other, by range or gate, in the order of time."""

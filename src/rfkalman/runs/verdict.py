@@ -18,9 +18,10 @@ from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
 from .._checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
+from .arrivals import FAR, FUTURE
 from .replay import CONFLICT, SetupLike
 
-__all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of"]
+__all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of", "waiting_of"]
 
 #: The bands whose promise is counted, and their half width in standard deviations.
 LEVEL = 0.9
@@ -227,7 +228,8 @@ def _range_remedy(store: Store, setup: SetupLike, unit: str) -> str:
 
 def _late_remedy(store: Store, setup: SetupLike) -> str:
     # A batch lies up to half a step from its readings.
-    return f'time.reorder = "{_duration(store.longest_delay() + (setup.clock.step_ns or 0))}" would have kept them'
+    wanted = _duration(store.longest_delay() + (setup.clock.step_ns or 0))
+    return f'time.reorder = "{wanted}" would have kept them; --rebuild takes them in now'
 
 
 def _gate_remedy(store: Store) -> str:
@@ -255,6 +257,20 @@ def _outside_remedy(store: Store, setup: SetupLike, reason: str, say_time: Calla
 
 def _most(table: dict[str, int]) -> list[str]:
     return sorted(table, key=lambda key: -table[key])
+
+
+def waiting_of(store: Store, setup: SetupLike, say_time: Callable[[int], str]) -> tuple[str, ...]:
+    """Sentences about readings whose turn has not come because of what their clocks say."""
+    found = []
+    reasons = store.reasons().get("waiting", {})
+    for reason, remedy in (
+        (FAR, "a clock that went wrong? They are used when others get there; a larger time.ahead takes them in"),
+        (FUTURE, "they are used when that time has come; is a clock wrong, or a zone?"),
+    ):
+        if n := reasons.get(reason, 0):
+            some = ", ".join(f"{setup.sensors.ids[s]} at {say_time(t)}" for s, t in store.waiting_for(reason, LISTED))
+            found.append(f"{_counted(n, 'reading')} {reason} wait{'s' if n == 1 else ''} ({some}): {remedy}")
+    return tuple(found)
 
 
 # -- alarms -----------------------------------------------------------------------------------------------------------
