@@ -28,6 +28,7 @@ from ._runs import (
     moment,
     open_run,
     place_of,
+    plain,
     problem_argument,
     said_time,
     unknown_lines,
@@ -183,7 +184,7 @@ def _finish(setup: Setup, finished: Run, report: bool, as_json: bool, began: flo
     facts["written"] = [str(path) for path in written]
     facts["seconds"] = round(time.perf_counter() - began, 2)
     if as_json:
-        typer.echo(json.dumps(facts, indent=1, allow_nan=False))
+        typer.echo(json.dumps(plain(facts), indent=1, allow_nan=False))
     else:
         say(counts_line(finished.counts))
         if facts["last"] is not None:
