@@ -461,7 +461,8 @@ def test_a_time_far_ahead_is_named_on_the_terminal(soil, tmp_path, capsys):
     odd = tmp_path / "odd.csv"
     text = (soil / "readings.csv").read_text()
     odd.write_text(text + "2024-05-03T00:00," + text.splitlines()[-1].split(",", 1)[1] + "\n")
-    assert run(["run", str(soil / "problem.toml"), str(odd), "--out", str(tmp_path / "o"), "--no-report", "--json"]) == 0
+    where = ["--out", str(tmp_path / "o"), "--no-report", "--json"]
+    assert run(["run", str(soil / "problem.toml"), str(odd), *where]) == 0
     said = capsys.readouterr()
     facts = json.loads(said.out)
     assert facts["last"].startswith("2024-03") and facts["counts"]["waiting"] == 1

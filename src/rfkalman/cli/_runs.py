@@ -177,6 +177,14 @@ def unknown_numbers(setup: Setup, unknowns: Mapping[str, UnknownReport]) -> dict
     }
 
 
+def shown(path: Path) -> str:
+    """A path for people and machines: relative to here where it lies below, as it was given otherwise."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
 def command_line() -> str:
     """The command as it was typed."""
     return shlex.join(["rfkalman", *sys.argv[1:]])

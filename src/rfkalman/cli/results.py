@@ -15,7 +15,9 @@ import typer
 from .._checks import FloatArray
 from ..errors import ShapeError, ValueRangeError
 from ..io.export import export as write_export
+from ..io.export import guarded
 from ..problem import Problem, Setup
+from ..problem.schema import LIMITS
 from ..problem.templates import copy_example
 from ..report.page import write_report
 from ..runs.session import run as run_files
@@ -31,6 +33,7 @@ from ._runs import (
     place_of,
     problem_argument,
     said_time,
+    shown,
     strict_option,
     unknown_lines,
     verdict,
@@ -97,7 +100,9 @@ def forecast(
     table = io.StringIO()
     writer = csv.DictWriter(table, fieldnames=list(rows[0]))
     writer.writeheader()
-    writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    for row in rows:
+        cells = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
+        writer.writerow(cells | {"place": guarded(row["place"])})
     typer.echo(table.getvalue(), nl=False)
 
 
@@ -119,6 +124,8 @@ def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:
         inside = np.flatnonzero(setup.sensors.inside)
         return [setup.sensors.ids[i] for i in inside], setup.sensors.coords[inside]
     try:
+        if table.exists() and (not table.is_file() or table.stat().st_size > LIMITS["table_bytes"]):
+            raise ShapeError(f"--points {table}: give an ordinary file of at most {LIMITS['table_bytes']} bytes.")
         with open(table, encoding="utf-8-sig", newline="") as stream:
             rows = list(csv.DictReader(stream))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -163,8 +170,8 @@ def report(
         written = write_report(found.record, setup, target, command=command_line(), certificates=findings)
         said, fails = verdict(setup, found, strict=strict, machine=as_json)
     if as_json:
-        typer.echo(json.dumps({"written": [str(written)], **said}, allow_nan=False))
-    say(f"wrote {written}", machine=as_json)
+        typer.echo(json.dumps({"written": [shown(written)], **said}, allow_nan=False))
+    say(f"wrote {shown(written)}", machine=as_json)
     if strict and fails:
         raise typer.Exit(1)
 
@@ -195,9 +202,9 @@ def export(
                                crs=crs, overwrite=overwrite,
                                progress=lambda done: bars.update(task, completed=done))  # fmt: skip
     if as_json:
-        typer.echo(json.dumps({"written": [str(path) for path in written]}))
+        typer.echo(json.dumps({"written": [shown(path) for path in written]}))
     for path in written:
-        say(f"wrote {path}", machine=as_json)
+        say(f"wrote {shown(path)}", machine=as_json)
 
 
 @app.command()
@@ -229,8 +236,8 @@ def demo(
         said, _ = verdict(setup, finished, strict=False, machine=as_json)
         written = write_outputs(setup, finished, True)
         for path in written:
-            say(f"wrote {path}", machine=as_json)
+            say(f"wrote {shown(path)}", machine=as_json)
         if as_json:
-            typer.echo(json.dumps({"counts": finished.counts, **said, "written": [str(path) for path in written],
+            typer.echo(json.dumps({"counts": finished.counts, **said, "written": [shown(path) for path in written],
                                    "seconds": round(time.perf_counter() - began, 2)}))  # fmt: skip
     say(f"done in {time.perf_counter() - began:.1f} s; open {written[-1]}", machine=as_json)

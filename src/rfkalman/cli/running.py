@@ -29,8 +29,10 @@ from ._runs import (
     moment,
     open_run,
     place_of,
+    plain,
     problem_argument,
     said_time,
+    shown,
     strict_option,
     unknown_lines,
     unknown_numbers,
@@ -102,8 +104,9 @@ def watch(
     stated, setup = load(problem, machine=as_json)
     until_ns = None if until is None else moment(stated, setup, until, "--until")
     folder = place_of(setup, out)
-    if source != "-" and not Path(source).exists():
-        raise ValueRangeError(f"{source} does not exist; watch follows a file, a folder, or - (standard input).")
+    if source != "-" and not (Path(source).is_file() or Path(source).is_dir()):
+        problem_with = "is not an ordinary file" if Path(source).exists() else "does not exist"
+        raise ValueRangeError(f"{source} {problem_with}; watch follows a file, a folder, or - (standard input).")
     folder.mkdir(parents=True, exist_ok=True)
     with Stop() as stop:
         runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
@@ -193,13 +196,13 @@ def _finish(
             say(f"  {line}")
     said, fails = verdict(setup, finished, strict=strict, machine=as_json)
     facts |= said
-    facts["written"] = [str(path) for path in written]
+    facts["written"] = [shown(path) for path in written]
     facts["seconds"] = round(time.perf_counter() - began, 2)
     if as_json:
-        typer.echo(json.dumps(facts, indent=1, allow_nan=False))
+        typer.echo(json.dumps(plain(facts), indent=1, allow_nan=False))
     else:
         for path in written:
-            say(f"wrote {path}")
+            say(f"wrote {shown(path)}")
     stop.leave()
     if not finished.counts.get("used"):
         say("not one reading could be used; `rfkalman check` says why", machine=True)
@@ -213,7 +216,7 @@ def summary(setup: Setup, finished: Run) -> dict[str, Any]:
     record, last = finished.record, finished.last_ns
     return {
         "title": setup.labels.title,
-        "store": str(finished.path),
+        "store": shown(finished.path),
         "hash": setup.hash,
         "rank": setup.space.rank,
         "arrived": record.arrived,

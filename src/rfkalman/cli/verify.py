@@ -11,7 +11,7 @@ import typer
 from ..errors import ValueRangeError
 from ..runs.session import STORE
 from ..runs.verify import verify as verify_store
-from ._runs import folder_option, load, place_of
+from ._runs import folder_option, load, place_of, shown
 from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["verify"]
@@ -44,13 +44,14 @@ def verify(
         task = bars.add_task("verifying", total=None, what="")
         found = verify_store(path, setup, lambda n: bars.update(task, what=f"{n} analyses"))
     if as_json:
-        typer.echo(json.dumps({"store": str(path), "holds": found.holds, **found._asdict()}, indent=1))
+        typer.echo(json.dumps({"store": shown(path), "holds": found.holds, **found._asdict()}, indent=1))
     else:
         for text in found.damage:
             say(text)
         if found.holds:
             said = "every digest holds" if found.digests else "its rows carry no digests yet (a later run adds them)"
             again = f", {found.replayed} analyses computed again, bit for bit" if setup is not None else ""
-            say(f"{path} is whole: {found.readings} readings and lines, {found.analyses} analyses; {said}{again}")
+            much = f"{found.readings} readings and lines, {found.analyses} analyses"
+            say(f"{shown(path)} is whole: {much}; {said}{again}")
     if not found.holds:
         raise typer.Exit(1)

@@ -12,13 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import FloatArray, missing_extra
-from ..errors import ValueRangeError
+from ..errors import RFKalmanError, ValueRangeError
 
 __all__ = ["read"]
 
 #: Cell types by dimension, first and second order.
 _TYPES = {0: ("vertex",), 1: ("line", "line3"), 2: ("triangle", "triangle6"), 3: ("tetra", "tetra10")}
 _DIMENSION = {name: d for d, names in _TYPES.items() for name in names}
+
+#: Endings and the reader of each. Others of meshio's readers wait for ever at the end of a file that is cut short.
+_FORMATS = {".msh": "gmsh", ".vtk": "vtk", ".vtu": "vtu", ".inp": "abaqus", ".mesh": "medit", ".obj": "obj"}
+#: What is read at most; a mesh of a million tetrahedra has a tenth of it.
+_MAX_BYTES = 1 << 30
 
 Table = NDArray[Any]
 
@@ -28,6 +33,18 @@ def read(
 ) -> tuple[FloatArray, Table, dict[str, Table], dict[str, Table], tuple[str, ...]]:
     """Points (P, d), cells (m, k), named facets, named cells and notes from a mesh file."""
     found = _loaded(path)
+    try:
+        return _sorted_out(path, found)
+    except RFKalmanError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        # The reader takes tables as they stand: a wrong number among them shows only where it is used.
+        raise ValueRangeError(f"{path} contradicts itself ({error!s:.120}); write the mesh again.") from error
+
+
+def _sorted_out(
+    path: str | os.PathLike[str], found: Any
+) -> tuple[FloatArray, Table, dict[str, Table], dict[str, Table], tuple[str, ...]]:
     kinds = [block.type for block in found.cells]
     notes: list[str] = []
     d = max((block.dim for block in found.cells), default=0)
@@ -48,6 +65,9 @@ def read(
             f"{path} mixes cells of type {' and '.join(sorted({b.type for b in blocks}))}; use one order throughout."
         )
     cells = np.concatenate([np.asarray(block.data) for block in blocks])
+    n = len(found.points)
+    if any(len(b.data) and not (np.min(b.data) >= 0 and np.max(b.data) < n) for b in found.cells):
+        raise ValueRangeError(f"{path} holds cells that refer to points beyond the {n} it has; write the mesh again.")
     points = _flattened(path, np.asarray(found.points, dtype=np.float64), cells, d, notes)
     return points, cells, _named_facets(found, d, notes), _named_cells(found, d), tuple(notes)
 
@@ -57,13 +77,23 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
         import meshio  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise missing_extra("meshio", "mesh", "Reading a mesh file") from error
-    if not Path(path).is_file():
+    place = Path(path)
+    if not place.exists():
         raise FileNotFoundError(f"There is no mesh file {path}.")
+    if not place.is_file():
+        raise ValueRangeError(f"{path} is not an ordinary file.")
+    if place.stat().st_size > _MAX_BYTES:
+        raise ValueRangeError(f"{path} has {place.stat().st_size} bytes; meshes of at most {_MAX_BYTES} are read.")
+    if place.suffix.lower() not in _FORMATS:
+        raise ValueRangeError(
+            f"{path} has the ending {place.suffix!r}; meshes with the usual endings {', '.join(_FORMATS)} are read. "
+            f"`meshio convert {place.name} {place.stem}.vtu` turns others into one of these."
+        )
     said = io.StringIO()
     try:
         # The reader prints what it cannot read, and then leaves the program.
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            return meshio.read(path)
+            return meshio.read(place, file_format=_FORMATS[place.suffix.lower()])
     except (SystemExit, Exception) as error:
         reason = str(error) if not isinstance(error, SystemExit) else " ".join(said.getvalue().split())
         hint = "Is it a mesh file that meshio knows, with the usual ending?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Self
 
 from ..errors import RFKalmanError
 from ._export_plan import ExportError
+from ._files import delete, part_of
 
 __all__ = ["Scratch", "explained"]
 
@@ -35,10 +35,7 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for part, _ in self._parts:
-            if part.is_dir():
-                shutil.rmtree(part, ignore_errors=True)
-            else:
-                part.unlink(missing_ok=True)
+            delete(part)
 
     def file(self, target: Path) -> Path:
         """An empty file to write to instead of ``target``."""
@@ -73,7 +70,7 @@ class Scratch:
 
     def _begin(self, target: Path) -> Path:
         self._require_free(target)
-        return target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+        return part_of(target)
 
     def _require_free(self, target: Path) -> None:
         if not os.path.lexists(target):
@@ -132,7 +129,7 @@ def _swap(part: Path, target: Path) -> None:
     """Put a folder in its place; one in the way goes only when the new one is there."""
     old = None
     if os.path.lexists(target):
-        old = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+        old = part_of(target)
         os.rename(target, old)
     try:
         os.rename(part, target)

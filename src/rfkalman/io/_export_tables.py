@@ -16,7 +16,7 @@ from ._export_geotiff import band_names
 from ._export_plan import Maps, RecordLike, SetupLike, Slabs, StripLike, iso
 from .timestamps import IntArray
 
-__all__ = ["description", "frame", "write_maps", "write_strips", "write_unknowns"]
+__all__ = ["description", "frame", "guarded", "write_maps", "write_strips", "write_unknowns"]
 
 Progress = Callable[[float], object]
 Column = tuple[str, str, str, str]  #: name, datatype, what it is, unit
@@ -89,8 +89,14 @@ def write_unknowns(record: RecordLike, setup: SetupLike, target: Path, part: Pat
                 stream.write(_lines([stamps, [_quoted(name)] * n, [str(k)] * n, *numbers]))
 
 
+def guarded(name: str) -> str:
+    """A name that no spreadsheet takes for a formula: one that begins like one gets an apostrophe in front."""
+    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name
+
+
 def _quoted(text: str) -> str:
-    """A cell as the csv module would write it."""
+    """A cell as the csv module would write it, with a name that stays a name."""
+    text = guarded(text)
     if any(sign in text for sign in ',"\r\n'):
         return '"' + text.replace('"', '""') + '"'
     return text

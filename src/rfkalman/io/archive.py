@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import zipfile
 import zlib
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..galerkin import Term
 from ..pde import LinearPDE
 from ..space import WhitenedSpace
 from ..statespace import Gaussian
+from ._files import delete, part_of
 
 __all__ = ["load", "save"]
 
@@ -61,15 +61,13 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field) 
     arrays["header"] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), dtype=np.uint8)
     target = Path(path)
     # A name of our own, opened by open(): the file gets the permissions its user's other files have.
-    scratch = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
-    with open(scratch, "xb") as stream:
-        try:
+    scratch = part_of(target)
+    try:
+        with open(scratch, "xb") as stream:
             np.savez(stream, **arrays)
-            stream.close()
-            os.replace(scratch, target)
-        except BaseException:
-            os.unlink(scratch)
-            raise
+        os.replace(scratch, target)
+    finally:
+        delete(scratch)
     return target
 
 

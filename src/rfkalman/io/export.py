@@ -14,9 +14,9 @@ from ._export_arrays import dataset, write_netcdf, write_zarr
 from ._export_files import Scratch, explained
 from ._export_geotiff import as_epsg, georeference, tiff_targets, write_tiff
 from ._export_plan import ExportError, Maps, RecordLike, SetupLike, Slabs
-from ._export_tables import description, frame, write_maps, write_strips, write_unknowns
+from ._export_tables import description, frame, guarded, write_maps, write_strips, write_unknowns
 
-__all__ = ["FORMATS", "ExportError", "RecordLike", "SetupLike", "export", "readings_to_frame", "to_xarray"]
+__all__ = ["FORMATS", "ExportError", "RecordLike", "SetupLike", "export", "guarded", "readings_to_frame", "to_xarray"]
 
 #: Suffix of a path -> format.
 FORMATS = {

@@ -48,6 +48,21 @@ __all__ = ["build"]
 
 def build(problem: Problem) -> Setup:
     """Make a problem ready to run; see :class:`~rfkalman.problem.setup.Setup` for what comes out."""
+    try:
+        # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return _built(problem)
+    except (ArithmeticError, MemoryError, ValueError) as error:
+        if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
+            raise
+        key = problem.most_extreme()
+        raise problem.error(
+            key, f"with {problem.number(key):.3g} here the model goes beyond what this machine can compute "
+            f"({error!s:.100}). It is the largest or smallest number of the problem: is it a slip, or its unit?",
+        ) from error  # fmt: skip
+
+
+def _built(problem: Problem) -> Setup:
     notes: list[str] = []
     warned: list[str] = []
     clock = _clock(problem)

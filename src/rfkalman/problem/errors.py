@@ -20,7 +20,8 @@ class Complaint:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.message}" if self.key else self.message
+        key = self.key if len(self.key) <= 200 else self.key[:200] + "..."
+        return f"{key}: {self.message}" if key else self.message
 
 
 class ProblemError(RFKalmanError, ValueError):

@@ -7,8 +7,9 @@ import itertools
 import json
 import math
 import os
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -35,7 +36,7 @@ from .schema import (
     dotted,
     quantities,
 )
-from .units import Units
+from .units import LARGEST, Units
 
 if TYPE_CHECKING:
     from ..runs.runner import Progress
@@ -58,6 +59,11 @@ _SENTENCES = {
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
 }
+
+
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+#: A key, or the name of a table, with more parts than any key of a problem has.
+_MANY_PARTS = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{LIMITS['key_parts']},}}+")
 
 
 class Problem(Section):
@@ -119,13 +125,17 @@ class Problem(Section):
         """Read a problem file; paths in it are relative to its folder."""
         place = Path(path)
         try:
-            size = place.stat().st_size
-            if size > LIMITS["file_bytes"]:
+            if place.exists() and not place.is_file():
+                raise ProblemError(Complaint("", "is not an ordinary file."), str(place))
+            with place.open("rb") as stream:
+                # One more than allowed: the size of some files is only known by reading them.
+                raw = stream.read(LIMITS["file_bytes"] + 1)
+            if len(raw) > LIMITS["file_bytes"]:
                 raise ProblemError(
-                    Complaint("", f"the file has {size} bytes; a problem file has at most {LIMITS['file_bytes']}. "
+                    Complaint("", f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has. "
                               "Are these the readings? They go under input.files."), str(place)
                 )  # fmt: skip
-            text = place.read_bytes().decode("utf-8-sig")
+            text = raw.decode("utf-8-sig")
         except OSError as error:
             raise ProblemError(Complaint("", f"cannot be read: {error.strerror}."), str(place)) from error
         except UnicodeDecodeError as error:
@@ -136,12 +146,23 @@ class Problem(Section):
     @classmethod
     def from_text(cls, text: str, *, folder: str | os.PathLike[str] = ".", file: str = "") -> Self:
         """Read a problem from the text of a file."""
+        long = _MANY_PARTS.search(text)
+        if long is not None:
+            # The parser takes the square of their number, and the cube where many such keys follow each other.
+            line = text.count("\n", 0, long.start()) + 1
+            message = f"line {line}: a key has more than {LIMITS['key_parts']} parts: {long.group()!r:.40}."
+            raise ProblemError(Complaint("", message), file)
         try:
             tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ProblemError(Complaint("", f"is not TOML: {error}."), file) from error
         except RecursionError as error:
             raise ProblemError(Complaint("", "is not TOML: tables or lists are nested too deeply."), file) from error
+        except tomllib.TOMLDecodeError as error:
+            raise ProblemError(Complaint("", f"is not TOML: {error}."), file) from error
+        except ValueError as error:
+            # More digits than Python reads.
+            found = re.search(r"^.*\d[\d_]{1000}", text, re.MULTILINE)
+            shown = "" if found is None else f": {found.group().strip():.60}..."
+            raise ProblemError(Complaint("", f"is not TOML: a number has too many digits{shown}"), file) from error
         return cls.from_dict(tables, folder=folder, file=file)
 
     @classmethod
@@ -149,6 +170,9 @@ class Problem(Section):
         """A problem from nested dicts, as a TOML parser gives them."""
         if "version" not in tables:
             raise ProblemError(Complaint("version", "is needed: write version = 1 at the top of the file."), file)
+        complaints = [Complaint(key, text) for key, text in _beyond_numbers(tables)]
+        if complaints:
+            raise ProblemError(complaints, file)
         try:
             problem = cls(**{str(key): value for key, value in tables.items()})
         except ProblemError as error:
@@ -255,6 +279,10 @@ class Problem(Section):
         while f"{key}[{len(found)}]" in self._numbers:
             found.append(self._numbers[f"{key}[{len(found)}]"])
         return found
+
+    def most_extreme(self) -> str:
+        """The key of the quantity furthest from 1: the one to look at when numbers go out of bounds."""
+        return max((abs(math.log10(abs(value))), key) for key, value in self._numbers.items() if value)[1]
 
     def path(self, text: str) -> Path:
         """A path of the file, resolved against its folder."""
@@ -426,6 +454,18 @@ def _inconsistent(problem: Problem) -> list[tuple[str, str]]:
             except RFKalmanError as error:
                 found.append((key, str(error)))
     return found
+
+
+def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Keys whose numbers are larger than anything is; products of a few of them would no longer be numbers."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _beyond_numbers(entry, (*at, str(key)))
+    elif isinstance(value, list):
+        for i, entry in enumerate(value):
+            yield from _beyond_numbers(entry, (*at, i))
+    elif isinstance(value, (int, float)) and LARGEST < abs(value) < math.inf:
+        yield dotted(at), f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
 
 
 def _pruned(value: Any) -> Any:

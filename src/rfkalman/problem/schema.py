@@ -38,6 +38,7 @@ __all__ = [
 #: What a problem may ask for at most; beyond, it is a mistake or an attack.
 LIMITS = {
     "file_bytes": 4_000_000,
+    "key_parts": 12,
     "table_bytes": 200_000_000,
     "table_rows": 2_000_000,
     "vertices": 20_000,

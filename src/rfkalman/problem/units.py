@@ -18,7 +18,10 @@ import pint
 
 from ..errors import ValueRangeError
 
-__all__ = ["DIMENSIONS", "Units", "registry"]
+__all__ = ["DIMENSIONS", "LARGEST", "Units", "registry"]
+
+#: Beyond this, and below one over it, a number is a slip: products of a few of them must still be numbers.
+LARGEST = 1e50
 
 Quantity = float | int | str
 
@@ -168,8 +171,8 @@ class Units:
             raise ValueRangeError(f"{time!r} is {_named(self._time.dimensionality)}, not a time such as 'h'.")
         self._delta = (ureg.Quantity(1.0, self._field) - ureg.Quantity(0.0, self._field)).units
         value, unit = _split(capacity) if isinstance(capacity, str) else (float(capacity), "")
-        if not (math.isfinite(value) and value > 0.0):
-            raise ValueRangeError(f"a capacity must be positive; got {capacity!r}.")
+        if not 1.0 / LARGEST <= value <= LARGEST:
+            raise ValueRangeError(f"a capacity must be positive, up to {LARGEST:g}; got {capacity!r:.60}.")
         self._capacity_unit, self.capacity = _parsed(unit), value
 
     def unit(self, kind: str) -> Any:
@@ -208,7 +211,13 @@ class Units:
             raise ValueRangeError(f"{value!r} must be positive.")
         if k.sign == "not negative" and number < 0.0:
             raise ValueRangeError(f"{value!r} must not be negative.")
-        return number / self.capacity**k.capacity
+        found = number / self.capacity**k.capacity
+        if found != 0.0 and not 1.0 / LARGEST <= abs(found) <= LARGEST:
+            raise ValueRangeError(
+                f"{value!r:.60} is {found:.3g} {_shown(self.unit(kind))} here, beyond what can be computed with "
+                f"({1 / LARGEST:g} to {LARGEST:g}); is the unit right?"
+            )
+        return found
 
     def _converted(self, given: str, number: float, unit: Any, kind: str) -> float:
         k, ureg, target = DIMENSIONS[kind], registry(), self.unit(kind)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -57,12 +59,15 @@ def data_section(view: View) -> list[Html]:
     parts.append(table(("fate", "readings", "share", "why"), lines, right=(1, 2), foot=foot, label="Fates of readings"))
     sources = list(view.record.sources)
     if sources:
-        parts.append(_source_table(sources))
+        parts.append(_source_table(sources, view))
     wrong = view.record.rejected(10)
     if wrong:
         shown = table(
             ("file", "line", "what is wrong", "how it begins"),
-            [(name, count(at), reason, Html(f"<code>{words(text[:80])}</code>")) for name, at, reason, text in wrong],
+            [
+                (_place(name, view), count(at), reason, Html(f"<code>{words(text[:80])}</code>"))
+                for name, at, reason, text in wrong
+            ],
             right=(1,),
             label="Malformed lines",
         )
@@ -109,10 +114,10 @@ def assumed_section(view: View) -> list[Html]:
 def again_section(view: View, command: str, versions: dict[str, str], now: int) -> list[Html]:
     """Commands, problem file and versions."""
     meta = view.record.meta
-    parts = [paragraph("This report:"), Html(f'<pre class="wrap">{words(command)}</pre>')]
+    parts = [paragraph("This report:"), Html(f'<pre class="wrap">{words(_typed(command, view))}</pre>')]
     ran = meta.get("command")
     if ran and ran != command:
-        parts += [paragraph("The run it shows:"), Html(f'<pre class="wrap">{words(ran)}</pre>')]
+        parts += [paragraph("The run it shows:"), Html(f'<pre class="wrap">{words(_typed(ran, view))}</pre>')]
     facts: list[Sequence[object]] = [("configuration (sha256)", Html(f"<code>{words(view.setup.hash)}</code>"))]
     if meta.get("created_ns", "").lstrip("-").isdigit():
         facts.append(("run started", utc(int(meta["created_ns"]))))
@@ -127,16 +132,37 @@ def again_section(view: View, command: str, versions: dict[str, str], now: int) 
     parts.append(folded("The problem file", [Html(f"<pre>{words(view.setup.problem.to_toml())}</pre>")]))
     events = list(view.record.events)
     if events:
-        rows = [(utc(at), kind, text) for at, kind, text in events[-50:]]
+        rows = [(utc(at), kind, ": ".join(_place(part, view) for part in text.split(": "))) for at, kind, text in
+                events[-50:]]  # fmt: skip
         parts.append(folded("What happened to the run", [table(("when", "what", ""), rows, label="Events of the run")]))
     return parts
 
 
-def _source_table(sources: Sequence[Source]) -> Html:
+def _place(name: str, view: View) -> str:
+    """A path as it is seen from the problem or from here, else its name alone: a report is passed on."""
+    path = Path(name)
+    if not path.is_absolute():
+        return name
+    for base in (Path(getattr(view.setup.problem, "folder", ".")).resolve(), Path.cwd()):
+        if path.is_relative_to(base) and len(base.parts) > 1:
+            return str(path.relative_to(base))
+    return path.name
+
+
+def _typed(command: str, view: View) -> str:
+    """A command with its paths as :func:`_place` gives them."""
+    try:
+        given = shlex.split(command)
+    except ValueError:
+        return command
+    return shlex.join("=".join(_place(part, view) for part in word.split("=")) for word in given)
+
+
+def _source_table(sources: Sequence[Source], view: View) -> Html:
     lines = []
     for s in sources:
         how_far = "to its end" if s.finished else "not yet to its end"
-        lines.append((s.name, count(s.readings), count(s.rejected), count(s.skipped), how_far))
+        lines.append((_place(s.name, view), count(s.readings), count(s.rejected), count(s.skipped), how_far))
     sums = [sum(getattr(s, name) for s in sources) for name in ("readings", "rejected", "skipped")]
     foot = [("together", *(count(n) for n in sums), f"{count(sums[0] + sums[1])} arrived")]
     head = ("source", "readings", "lines that are no readings", "lines passed over", "read")

@@ -8,7 +8,6 @@ pictures, which is also what is printed.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from .._checks import as_count, missing_extra
 from ..certificates.findings import Finding
 from ..errors import RFKalmanError
+from ..io._files import delete, part_of
 from ._page_account import again_section, assumed_section, certificate_section, data_section, utc
 from ._page_data import RecordLike
 from ._page_field import field_section, head, time_section
@@ -89,12 +89,9 @@ def write_report(
         text = _text(record, setup, command, certificates, (max_frames, max_strips), now, progress)
         with _explained(target):
             beside.write_bytes(text.encode("utf-8"))
-            # A temporary file is private; a report is as readable as other files of its owner.
-            beside.chmod(0o666 & ~_umask())
             beside.replace(target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    finally:
+        delete(beside)
     return target
 
 
@@ -143,9 +140,9 @@ def _begun(target: Path) -> Path:
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:80]}.", dir=target.parent)
-    os.close(handle)
-    return Path(name)
+    beside = part_of(target)
+    beside.touch(exist_ok=False)
+    return beside
 
 
 @contextmanager
@@ -157,9 +154,3 @@ def _explained(target: Path) -> Iterator[None]:
             f"the report cannot be written to {target} ({error.strerror or error}); choose a folder that exists, has "
             "room and can be written."
         ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

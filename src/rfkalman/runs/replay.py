@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._checks import FloatArray, frozen
-from ..errors import RFKalmanError
+from ..errors import RFKalmanError, ValueRangeError
 from ..filters import kalman
 from ..io._digests import reading_digests, used_digest
 from ..io.store import AnalysisRow, BatchRows, Fate, Status, Store
@@ -157,6 +157,12 @@ class Filter:
         gate = self.setup.gate
         good = np.ones(len(y), dtype=np.bool_) if gate is None else np.abs(y - predicted) <= gate * spread
         belief = self.take_in(ahead, batch_ns, sensor[first][good], y[good])
+        if not np.isfinite(belief.mean).all() or np.isnan(belief.log_evidence):
+            raise ValueRangeError(
+                f"at {self.setup.clock.to_model(batch_ns):.6g} time units after the start the field is no longer a "
+                "number: the equation makes it grow beyond all bounds (a negative physics.reaction, a diffusion or "
+                "velocity in another unit), or a prior or noise is many orders of magnitude off."
+            )
         # A gate cuts the tail off the statistic that would show why it was needed: what it set aside counts too.
         nis = belief.nis if good.all() else _analyse(ahead, obs, y).nis
         row = AnalysisRow(
