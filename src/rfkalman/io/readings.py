@@ -1,8 +1,8 @@
 """Tables of readings -> chunks of arrays; a line that cannot be read is counted with its reason, never fatal.
 
 Two layouts: *long* (time, sensor, value; one reading per line) and *wide* (a time and
-one column per sensor). Three carriers: CSV, JSON lines, and frames (pandas, or a
-dict of arrays). Well-formed CSV goes through array operations; every line they do
+one column per sensor). Four carriers: CSV, JSON lines, sheets of an .xlsx workbook, and
+frames (pandas, or a dict of arrays). Well-formed CSV goes through array operations; every line they do
 not accept is read again, alone, by the code that decides, so both give the same.
 
 A table whose *header* cannot be understood is misuse and raises; bad *lines* are
@@ -20,7 +20,9 @@ from ._csv import CsvTable
 from ._frames import Frame
 from ._jsonl import JsonLines
 from ._lines import blocks, header_line, opened
+from ._sheets import read_sheet
 from ._tables import REASONS, Chunk, Limits, Position, ReadingsError, Rejected, TableFormat
+from ._workbook import is_workbook, require_readable_kind
 
 __all__ = [
     "REASONS", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "TableFormat",
@@ -36,7 +38,7 @@ def read_csv(
     chunk_rows: int = 65_536,
     final: bool = True,
 ) -> Iterator[Chunk]:
-    """Readings of a CSV table, chunk by chunk.
+    """Readings of a CSV table, chunk by chunk; the path of an .xlsx workbook gives those of its sheet.
 
     Parameters
     ----------
@@ -60,12 +62,16 @@ def read_csv(
     """
     layout = TableFormat() if format is None else format
     rows = as_count("chunk_rows", chunk_rows)
+    require_readable_kind(source)
+    if is_workbook(source):
+        yield from read_sheet(source, layout, start, rows, final)  # type: ignore[arg-type]
+        return
     with opened(source) as stream:
         header, after = header_line(stream, layout, final)
         if header is None:
             return
         table = CsvTable(header, layout)
-        begin = start if start.offset >= after else Position(after, 1)
+        begin = start if start.offset >= after else Position(after, layout.first_line - 1)
         if begin.offset != after:
             stream.seek(begin.offset)
         per_chunk = max(1, rows // max(1, table.per_line))
