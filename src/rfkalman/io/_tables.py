@@ -18,7 +18,7 @@ from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [
     "REASONS", "Cells", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "Rows", "TableFormat",
-    "as_part", "find_column", "make_chunk", "show", "wide_columns",
+    "as_part", "find_column", "make_chunk", "number", "show", "wide_columns",
 ]  # fmt: skip
 
 #: Why a line, or a cell of a wide line, is not a reading: all there is.
@@ -205,6 +205,21 @@ class Chunk:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def number(text: str, decimal: str = ".") -> float | None:
+    """The number that a cell holds, None for none; thousands are never separated."""
+    if decimal != ".":
+        if "." in text:
+            return None
+        text = text.replace(decimal, ".")
+    # float() also reads "1_000" and digits of other scripts, which no instrument writes.
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 class Cells:
     """Texts of one format -> values and names; shared by all carriers."""
 
@@ -213,22 +228,10 @@ class Cells:
         self.time = layout.time_rule()
         self._last: tuple[str, int | str] = ("", Reason.NOT_A_TIME)
         self.missing = frozenset(text.strip() for text in layout.missing)
-        self.sentinels = frozenset(
-            number for number in map(self._float, self.missing) if number is not None and math.isfinite(number)
-        )
+        self.sentinels = frozenset(x for x in map(self._float, self.missing) if x is not None and math.isfinite(x))
 
     def _float(self, text: str) -> float | None:
-        if self.layout.decimal != ".":
-            if "." in text:
-                return None
-            text = text.replace(self.layout.decimal, ".")
-        # float() also reads "1_000" and digits of other scripts, which no instrument writes.
-        if "_" in text or not text.isascii():
-            return None
-        try:
-            return float(text)
-        except ValueError:
-            return None
+        return number(text, self.layout.decimal)
 
     def instant(self, text: str) -> int | str:
         """UTC nanoseconds of a time, or the reason why not; sensors that report together repeat it line after line."""
@@ -242,8 +245,8 @@ class Cells:
         text = text.strip()
         if text in self.missing:
             return math.nan
-        number = self._float(text)
-        return math.nan if number in self.sentinels else number
+        found = self._float(text)
+        return math.nan if found in self.sentinels else found
 
     def name(self, text: str) -> tuple[str, str]:
         """The sensor's name, and the reason why it cannot be one (empty: it can)."""

@@ -26,7 +26,7 @@ from ._workbook import is_workbook, require_readable_kind
 
 __all__ = [
     "REASONS", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "TableFormat",
-    "from_frame", "read_csv", "read_jsonl",
+    "from_frame", "is_workbook", "read_csv", "read_jsonl",
 ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ from .schema import (
     dotted,
 )
 from .setup import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
-from .tables import mesh, moment_ns, moments, outline, read_sensors, time_series
+from .tables import mesh, moment_ns, moments, outline, read_sensors, time_series, written
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -97,10 +97,10 @@ def _clock(problem: Problem) -> Clock:
     reorder_ns = round(problem.number("time.reorder") * unit_ns)
     rule = moments(problem)
     if time.start is None:
-        if problem.input.time_unit is None:
+        if problem.input.time_unit is None or problem.input.time_since is not None:
             raise problem.error(
                 "time.start", "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
-                "times of readings are numbers, give input.time_unit instead.",
+                "times of readings are numbers since the start, give input.time_unit instead.",
             )  # fmt: skip
         return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, relative=True)
     origin = moment_ns(problem, "time.start", time.start, rule)
@@ -124,6 +124,11 @@ def _input(problem: Problem, clock: Clock) -> InputPlan:
         factor=factor,
         shift=shift,
         delimiter=given.delimiter,
+        origin_ns=None
+        if given.time_since is None
+        else moment_ns(problem, "input.time_since", given.time_since, moments(problem)),
+        dates=given.dates,
+        written=written(given),
     )
 
 

@@ -48,6 +48,7 @@ class _Kind:
     volume: int = 0
     example: str = ""
     sign: str = "any"  # "any", "positive", "not negative"
+    infinite: bool = False
 
 
 #: Everything a key may stand for. Powers are of length, time, field and capacity; ``volume`` adds one length per axis.
@@ -57,6 +58,7 @@ DIMENSIONS: dict[str, _Kind] = {
     "duration": _Kind("a duration", time=1, example="6 h", sign="positive"),
     "delay": _Kind("a duration", time=1, example="6 h", sign="not negative"),
     "field": _Kind("a value of the field", field=1, absolute=True),
+    "limit": _Kind("a value of the field", field=1, absolute=True, infinite=True),
     "spread": _Kind("a spread (a difference) of the field", field=1, sign="positive"),
     "diffusivity": _Kind("a diffusivity", length=2, time=-1, capacity=1, example="0.3 mm2/s", sign="positive"),
     "velocity": _Kind("a velocity", length=1, time=-1, example="2 m/s"),
@@ -202,7 +204,7 @@ class Units:
             number = self._converted(value, number, _parsed(text) if text else None, kind)
         else:
             number = float(value)
-        if not math.isfinite(number):
+        if not (math.isfinite(number) or (k.infinite and math.isinf(number))):
             raise ValueRangeError(f"{value!r} is not finite.")
         if k.sign == "positive" and number <= 0.0:
             raise ValueRangeError(f"{value!r} must be positive.")
