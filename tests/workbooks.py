@@ -13,7 +13,8 @@ _TYPES = """<?xml version="1.0" encoding="UTF-8"?>
 ContentType="application/xml"/></Types>"""
 _STYLES = """<?xml version="1.0" encoding="UTF-8"?>
 <styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><numFmts count="2">
-<numFmt numFmtId="164" formatCode="dd/mm/yyyy\\ hh:mm"/><numFmt numFmtId="165" formatCode="0.0&quot; days&quot;[Red]"/></numFmts>
+<numFmt numFmtId="164" formatCode="dd/mm/yyyy\\ hh:mm"/>
+<numFmt numFmtId="165" formatCode="0.0&quot; days&quot;[Red]"/></numFmts>
 <cellStyleXfs count="1"><xf numFmtId="22"/></cellStyleXfs>
 <cellXfs count="3"><xf numFmtId="0"/><xf numFmtId="164"/><xf numFmtId="165"/></cellXfs></styleSheet>"""
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -54,13 +55,17 @@ def write_workbook(path: Path, sheets: dict[str, list[list[Any]]], *, prefix: st
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
         book.writestr("[Content_Types].xml", _TYPES)
         names = "".join(f'<sheet name="{escape(n)}" sheetId="{i}" r:id="rId{i}"/>' for i, n in enumerate(sheets, 1))
-        book.writestr("xl/workbook.xml", f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}"><sheets>{names}</sheets></workbook>')
+        book.writestr(
+            "xl/workbook.xml", f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}"><sheets>{names}</sheets></workbook>'
+        )
         links = "".join(f'<Relationship Id="rId{i}" Target="worksheets/s{i}.xml"/>' for i in range(1, len(sheets) + 1))
         book.writestr("xl/_rels/workbook.xml.rels", f"<Relationships>{links}</Relationships>")
         book.writestr("xl/styles.xml", _STYLES)
         for i, rows in enumerate(sheets.values(), 1):
             body = "".join(
-                f'<{prefix}row r="{r}">' + "".join(cell(f"{_letters(c)}{r}", x) for c, x in enumerate(row, 1)) + f"</{prefix}row>"
+                f'<{prefix}row r="{r}">'
+                + "".join(cell(f"{_letters(c)}{r}", x) for c, x in enumerate(row, 1))
+                + f"</{prefix}row>"
                 for r, row in enumerate(rows, 1)
                 if any(x is not None for x in row)
             )
@@ -68,6 +73,9 @@ def write_workbook(path: Path, sheets: dict[str, list[list[Any]]], *, prefix: st
             book.writestr(f"xl/worksheets/s{i}.xml", sheet)
         if strings:
             # Rich text: one string in two runs, and a reading aid that is no part of it.
-            items = "".join(f"<si><r><t>{escape(s[:1])}</t></r><r><t>{escape(s[1:])}</t></r><rPh><t>aid</t></rPh></si>" for s in strings)
+            items = "".join(
+                f"<si><r><t>{escape(s[:1])}</t></r><r><t>{escape(s[1:])}</t></r><rPh><t>aid</t></rPh></si>"
+                for s in strings
+            )
             book.writestr("xl/sharedStrings.xml", f'<sst xmlns="{_MAIN}">{items}</sst>')
     return path

@@ -1,4 +1,4 @@
-"""What people bring: every kind of table, through init, check and run, ends where the plain CSV of its readings ends."""
+"""What people bring: every kind of table, through init, check and run, ends where the plain CSV of it ends."""
 
 from __future__ import annotations
 
@@ -111,13 +111,18 @@ def toa5(folder: Path) -> Path:
 
 
 def jsonl(folder: Path) -> Path:
-    texts = [json.dumps({"time": iso(t), "meta": {"rssi": -71}, "sensor_id": n, "temperature_degC": None if np.isnan(x) else x})
-             for t, n, x in ROWS]  # fmt: skip
+    def line(t: datetime, name: str, x: float) -> str:
+        value = None if np.isnan(x) else x
+        return json.dumps({"time": iso(t), "meta": {"rssi": -71}, "sensor_id": name, "temperature_degC": value})
+
+    texts = [line(*row) for row in ROWS]
     return lines(folder / "readings.jsonl", texts)
 
 
 def epoch(factor: int) -> Callable[[Path], Path]:
-    return lambda folder: long(folder / "readings.csv", lambda t: str(round(t.replace(tzinfo=UTC).timestamp()) * factor))
+    return lambda folder: long(
+        folder / "readings.csv", lambda t: str(round(t.replace(tzinfo=UTC).timestamp()) * factor)
+    )
 
 
 def xlsx(folder: Path) -> Path:
@@ -213,6 +218,8 @@ def test_what_was_found_stands_in_the_file(tmp_path):
             assert "time_unit" not in stated, kind
     plainly = tomllib.loads(problem_text(where, plain(tmp_path)))["input"]
     assert plainly.keys() == {"files", "time", "sensor", "value", "range"}
+    for kind in ("windows", "TOA5", "units row", "xlsx wide"):
+        assert tomllib.loads(problem_text(where, KINDS[kind](tmp_path)))["field"]["unit"] == "degC", kind
 
 
 def test_latitude_and_longitude_are_projected_with_the_origin_in_the_file(tmp_path, capsys):
@@ -220,7 +227,8 @@ def test_latitude_and_longitude_are_projected_with_the_origin_in_the_file(tmp_pa
     from rfkalman.problem.places import local_plane
 
     lat, lon = np.array([48.1, 48.16, 48.13]), np.array([11.5, 11.55, 11.65])
-    text = ["station;Latitude;Longitude;elevation_m", *(f"{n};{a:.2f};{b:.2f};{e}".replace(".", ",") for n, a, b, e in zip(IDS, lat, lon, (500, 510, 520), strict=True))]  # fmt: skip
+    rows = [f"{n};{a:.2f};{b:.2f};{e}" for n, a, b, e in zip(IDS, lat, lon, (500, 510, 520), strict=True)]
+    text = ["station;Latitude;Longitude;elevation_m", *(row.replace(".", ",") for row in rows)]
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
@@ -258,8 +266,10 @@ def spoilt(path: Path, line: int, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("kind", "line", "old", "new", "said"),
     [
-        ("decimal comma", 7, "T_3;-", "T_3;-1.23", r"line 7, column 'temperature_degC': '-1\.23\d,\d\d' separates thousands"),
-        ("day first", 4, "28.12.2024", "12.28.2024", r"line 2, column 'time': '28.12.2024 22:00' has the day first, line 4, .* the month"),
+        ("decimal comma", 7, "T_3;-", "T_3;-1.23",
+         r"line 7, column 'temperature_degC': '-1\.23\d,\d\d' separates thousands"),
+        ("day first", 4, "28.12.2024", "12.28.2024",
+         r"line 2, column 'time': '28.12.2024 22:00' has the day first, line 4, .* the month"),
         ("JSON lines", 3, "{", "[", r"line 3 is not JSON"),
     ],
 )  # fmt: skip
@@ -269,7 +279,7 @@ def test_init_names_the_cell_that_it_cannot_read(kind, line, old, new, said, tmp
 
 
 def test_a_cell_that_is_no_number_is_noticed_and_named_by_the_run(tmp_path, capsys):
-    """One broken cell in each kind: init remarks on it, the run sets it aside with line, column and text, and goes on."""
+    """init remarks on one broken cell; the run sets it aside with line, column and text, and goes on."""
     from rfkalman.runs.session import run as run_problem
 
     table = spoilt(day_first(tmp_path), 5, ",", ",5*")
@@ -290,6 +300,7 @@ def _chunks(problem: Problem):
 
 def test_days_up_to_twelve_are_asked_for(tmp_path):
     """03.04. may be the third of April or the fourth of March: nobody but the user knows."""
+
     def stamp(t: datetime) -> str:
         return f"{1 + (t - START).days:02d}/04/2024 {t:%H:%M}"
 
@@ -366,9 +377,14 @@ def test_a_workbook_that_tries_to_do_harm_is_refused(tmp_path):
 
 def test_a_rise_beyond_a_calm_sample_is_never_set_aside(tmp_path):
     """The file is written from 22.9 to 23.1 degC; then 33 degC come. No limit may stand between them and the map."""
-    calm = [f"{iso(START + timedelta(minutes=10 * k))},{n},{23 + 0.1 * ((k + j) % 3 - 1):.1f}" for k in range(20) for j, n in enumerate(IDS)]  # fmt: skip
+    calm = [
+        f"{iso(START + timedelta(minutes=10 * k))},{n},{23 + 0.1 * ((k + j) % 3 - 1):.1f}"
+        for k in range(20) for j, n in enumerate(IDS)
+    ]  # fmt: skip
     table = lines(tmp_path / "readings.csv", ["time,sensor_id,temperature_degC", *calm])
-    problem = Problem.from_text(answered(problem_text(sensors(tmp_path), table), {"diffusion": "0.5 mm2/s", "zone": "UTC"}))
+    problem = Problem.from_text(
+        answered(problem_text(sensors(tmp_path), table), {"diffusion": "0.5 mm2/s", "zone": "UTC"})
+    )
     low, high = problem.numbers("input.range")
     assert (low, high) == (-273.15, np.inf)
     for unit, zero in (("degF", -459.67), ("K", 0.0)):

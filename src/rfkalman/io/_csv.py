@@ -86,7 +86,8 @@ class CsvTable:
 
     def row(self, fields: list[str], line: int, raw: bytes, rows: Rows) -> None:
         """The readings of one line that has been cut into its fields; ``raw`` is shown where they cannot be told."""
-        if len(fields) != self.n_fields and (len(fields) < self.n_fields or any(map(str.strip, fields[self.n_fields :]))):
+        beyond = fields[self.n_fields :]
+        if len(fields) < self.n_fields or any(map(str.strip, beyond)):
             return rows.reject(line, Reason.FIELDS, raw)
         if any(fields[column].strip() != wanted for column, wanted in self.where):
             rows.skipped += 1

@@ -133,8 +133,8 @@ def column_names(raw: bytes, layout: TableFormat) -> list[str]:
         names = [name.strip() for name in next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])]
     except UnicodeDecodeError as error:
         raise ReadingsError(
-            f"the header is not UTF-8 text: {show(raw)!r}; save the table as CSV in UTF-8, or say encoding = \"cp1252\" "
-            "where Windows wrote it."
+            f"the header is not UTF-8 text: {show(raw)!r}; save the table as CSV in UTF-8, or say "
+            "encoding = 'cp1252' where Windows wrote it."
         ) from error
     except csv.Error as error:
         raise ReadingsError(f"the header cannot be split into columns ({error}): {show(raw)!r}.") from error

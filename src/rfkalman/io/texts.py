@@ -32,7 +32,7 @@ def cut_lines(
                     yield lines.line_num, [cell.strip() for cell in cells]
     except UnicodeDecodeError as error:
         raise ReadingsError(
-            f"is not UTF-8 text ({error.reason} at byte {error.start}); save it in UTF-8, or say encoding = \"cp1252\" "
+            f'is not UTF-8 text ({error.reason} at byte {error.start}); save it in UTF-8, or say encoding = "cp1252" '
             "where Windows wrote it."
         ) from error
     except csv.Error as error:
@@ -56,9 +56,16 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, st
             except (ValueError, RecursionError) as error:
                 raise ReadingsError(f"line {line} is not JSON ({error!s:.60}): {text.strip()[:60]!r}.") from error
             if not isinstance(found, dict):
-                raise ReadingsError(f"line {line} is not a JSON object such as {{\"time\": ...}}: {text.strip()[:60]!r}.")
-            yield line, {
-                str(key): "" if value is None else str(value).lower() if isinstance(value, bool) else str(value).strip()
-                for key, value in found.items()
-                if not isinstance(value, (dict, list))
-            }
+                raise ReadingsError(f'line {line} is not a JSON object such as {{"time": ...}}: {text.strip()[:60]!r}.')
+            yield (
+                line,
+                {
+                    str(key): ""
+                    if value is None
+                    else str(value).lower()
+                    if isinstance(value, bool)
+                    else str(value).strip()
+                    for key, value in found.items()
+                    if not isinstance(value, (dict, list))
+                },
+            )

@@ -44,7 +44,10 @@ _EPOCH = datetime(1970, 1, 1)
 
 #: Orders in which a date may be written besides ISO 8601.
 DATES = ("day first", "month first", "year first")
-_CLOCK = r"(?:(?:,? |T)(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?: ?([AaPp])\.?[Mm]\.?)?(Z|[+-]\d\d(?::?\d\d)?)?)?"
+_CLOCK = (
+    r"(?:(?:,? |T)(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
+    r"(?: ?([AaPp])\.?[Mm]\.?)?(Z|[+-]\d\d(?::?\d\d)?)?)?"
+)
 _YEAR_LAST = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)" + _CLOCK, re.ASCII)
 _YEAR_FIRST = re.compile(r"(\d{4})([./-])(\d{1,2})\2(\d{1,2})" + _CLOCK, re.ASCII)
 

@@ -1,6 +1,7 @@
 """How a table is written, found by looking at its first lines: separators, decimals, where names and rows begin.
 
-Only ``init`` looks; what it finds stands in the problem file as keys, so that nothing is guessed when readings are taken in.
+Only ``init`` looks; what it finds stands in the problem file as keys, so that nothing is guessed when readings are
+taken in.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Table:
 
 
 def look(path: Path, most: int, guess: Callable[[Table], _Guess]) -> _Guess:
-    """What is guessed from the table of a file, or from the first sheet of a workbook that is one of the wanted kind."""
+    """What is guessed from the table of a file, or from the first sheet of a workbook that is of the wanted kind."""
     refused: ProblemError | None = None
     try:
         for sheet in sheet_names(path) if is_workbook(path) else [None]:

@@ -16,7 +16,7 @@ from ..errors import RFKalmanError
 from ..io.timestamps import written_date
 from .forms import Table
 from .places import FARTHEST_M, local_plane
-from .units import Units
+from .units import Units, spelled
 
 __all__ = ["SECONDS", "ReadingGuess", "SensorGuess", "Times", "guess_readings", "guess_sensors"]
 
@@ -39,9 +39,9 @@ def _named(column: str, below: str = "") -> tuple[str, str]:
     """A column name without its unit, and the unit: ``noise_std_degC``, ``depth (m)``; ``below`` is a line of units."""
     bracketed = re.fullmatch(r"(.*?)\s*[\[(](.+)[\])]", column)
     if bracketed and _is_unit(bracketed.group(2).strip()):
-        return bracketed.group(1).strip().lower(), _usual(column, bracketed.group(2).strip())
+        return bracketed.group(1).strip().lower(), _usual(bracketed.group(2))
     if below and _is_unit(below):
-        return column.lower(), _usual(column, below)
+        return column.lower(), _usual(below)
     if bracketed:
         return bracketed.group(1).strip().lower(), ""
     tokens = column.split("_")
@@ -49,16 +49,20 @@ def _named(column: str, below: str = "") -> tuple[str, str]:
         unit = "/".join(tokens[k:])
         # One-letter names and words that pint happens to know are more often part of the name.
         if _is_unit(unit) and unit not in ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u"):
-            return "_".join(tokens[:k]).lower(), _usual(column, unit)
+            if unit in ("C", "F") and "temp" not in column.lower():
+                continue
+            return "_".join(tokens[:k]).lower(), _usual(unit)
     return column.lower(), ""
 
 
-def _usual(column: str, unit: str) -> str:
-    """Nobody measures temperature in coulomb or farad."""
-    return {"C": "degC", "F": "degF"}.get(unit, unit) if "temp" in column.lower() else unit
+def _usual(unit: str) -> str:
+    """The unit as it is written in a problem file; nobody maps coulomb or farad."""
+    return {"C": "degC", "F": "degF"}.get(unit.strip(), spelled(unit))
 
 
 def _is_unit(text: str) -> bool:
+    if text in ("C", "F"):
+        return True
     try:
         Units(field=text)
     except RFKalmanError:
@@ -170,7 +174,7 @@ def _projected(
         i = int(np.argmax(far))
         raise table.error(
             f"the sensor {ids[i]!r} (line {table.lines[i]}) lies {far[i] / 1000:.0f} km from the middle of all; up to "
-            f"{FARTHEST_M / 1000:.0f} km the earth is taken as flat. Use fewer sensors, or plane coordinates of your own."
+            f"{FARTHEST_M / 1000:.0f} km the earth is taken as flat. Use fewer sensors, or coordinates in a plane."
         )
     unit = unit or ("km" if np.ptp(flat, axis=0).max() > 5000.0 else "m")
     factor = 1.0 / Units(length="m").length_factor(unit)
@@ -216,7 +220,7 @@ def _spread_column(names: dict[str, tuple[str, str]], *words: str) -> str | None
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How times are written: numbers since the start or since a date, or dates in some order, with a zone or without."""
+    """How times are written: numbers since the start or a date, or dates in some order, with a zone or without."""
 
     seconds: list[float]  # of each row, NaN where there is none
     unit: str | None = None  # of numbers; "" where the header does not say
@@ -314,7 +318,9 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
     )  # fmt: skip
 
 
-def _wide_columns(header: Sequence[str], names: dict[str, tuple[str, str]], known: set[str], time: str) -> dict[str, str]:
+def _wide_columns(
+    header: Sequence[str], names: dict[str, tuple[str, str]], known: set[str], time: str
+) -> dict[str, str]:
     """Columns that are named after a sensor, perhaps with a unit or with what a logger appends, and the sensor."""
     plain = {name.lower(): name for name in known}
     found: dict[str, str] = {}
@@ -339,10 +345,12 @@ def _remark_on_names(table: Table, series: dict[str, list[tuple[float, float]]],
     strangers = [name for name in series if name not in set(ids)]
     if strangers:
         count = sum(len(series[name]) for name in strangers)
-        table.remarks.append(f"{count} readings are of sensors that the table of sensors does not have: {_several(strangers)}.")
+        text = f"{count} readings are of sensors that the table of sensors does not have"
+        table.remarks.append(f"{text}: {_several(strangers)}.")
     silent = [name for name in dict.fromkeys(ids) if name not in series]
     if silent:
-        table.remarks.append(f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines: {_several(silent)}.")
+        text = f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines"
+        table.remarks.append(f"{text}: {_several(silent)}.")
 
 
 def _missing(table: Table, rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
@@ -385,17 +393,17 @@ def _times(table: Table, column: str, suffix: str) -> Times:
         dates = _order(table, column, filled)
     clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE) > 0.5]
     if clocks and all(":" not in t for _, t in filled):
-        raise table.error(
-            f"{table.cell(*_first(filled, column))} is a day and {clocks[0]!r} the time of day; join them in one column."
-        )
+        day = table.cell(*_first(filled, column))
+        raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
     zoned = sum((written_date(t, dates) or [None])[-1] is not None for _, t in filled) > 0.5 * len(filled)
     # Where the order cannot be told, either serves for scales.
     moments = [_moment(t, "day first" if dates == "?" else dates, zoned) for t in stamps]
     known = [m for m in moments if m is not None]
     if not known:
+        cell = table.cell(*_first(filled or [(0, "")], column))
         raise table.error(
-            f"{table.cell(*_first(filled or [(0, '')], column))} is not a time that is understood, so there is no reading "
-            "that is a number with a time; write 2024-12-31T14:00, 31.12.2024 14:00, or a number."
+            f"{cell} is not a time that is understood, so there is no reading that is a number with a time; write "
+            "2024-12-31T14:00, 31.12.2024 14:00, or a number."
         )
     start = None
     if dates != "?":
@@ -449,10 +457,8 @@ def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str 
             if int(found[1] or 0) > 12:
                 second = second or (i, text)
     if first is not None and second is not None:
-        raise table.error(
-            f"{table.cell(first[0], column, first[1])} has the day first, {table.cell(second[0], column, second[1])} the "
-            "month; write all dates in one order."
-        )
+        one, other = (table.cell(i, column, text) for i, text in (first, second))
+        raise table.error(f"{one} has the day first, {other} the month; write all dates in one order.")
     if not any_date:
         return None
     return "day first" if first is not None else "month first" if second is not None else "?"
@@ -489,7 +495,7 @@ def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -
 
 
 def _lag(seconds: Sequence[float], sensors: Sequence[str]) -> float:
-    """How late the latest line is where lines stand in order of arrival; 0 where they are sorted, which tells nothing."""
+    """How late the latest line is where lines stand in order of arrival; 0 where they are sorted: that tells nothing."""
     keep = [i for i, s in enumerate(seconds) if math.isfinite(s)]
     t = np.array([seconds[i] for i in keep])
     if t.size < 2:

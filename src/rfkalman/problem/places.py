@@ -18,8 +18,8 @@ def local_plane(lat: FloatArray, lon: FloatArray, origin: tuple[float, float]) -
     """Metres east and north of the origin, (n, 2), for places given in degrees (WGS 84).
 
     The direction is that on the plane that touches the ellipsoid at the origin, the distance is that along the
-    surface: true from the origin (to 1e-6 within 500 km), too long across by (distance / 6371 km)^2 / 6, which is 4e-5 at
-    100 km. The earth's centre of coordinates serves in between, so the date line and the poles are places like others.
+    surface: true from the origin (to 1e-5 within 500 km), too long across by (distance / 6371 km)^2 / 6, which is
+    4e-5 at 100 km. In between, places are points in space, so the date line and the poles are places like others.
 
     Examples
     --------
@@ -31,7 +31,9 @@ def local_plane(lat: FloatArray, lon: FloatArray, origin: tuple[float, float]) -
     east = np.array([-np.sin(lam0), np.cos(lam0), 0.0])
     north = np.array([-np.sin(phi0) * np.cos(lam0), -np.sin(phi0) * np.sin(lam0), np.cos(phi0)])
     here = _geocentric(np.array([phi0]), np.array([lam0]))
-    apart = _geocentric(np.radians(np.asarray(lat, dtype=np.float64)), np.radians(np.asarray(lon, dtype=np.float64))) - here
+    apart = (
+        _geocentric(np.radians(np.asarray(lat, dtype=np.float64)), np.radians(np.asarray(lon, dtype=np.float64))) - here
+    )
     flat = np.stack([apart @ east, apart @ north], axis=1)
     # Geometric mean of the two radii of curvature at the origin.
     radius = _A * np.sqrt(1.0 - _E2) / (1.0 - _E2 * np.sin(phi0) ** 2)

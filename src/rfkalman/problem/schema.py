@@ -22,11 +22,13 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    ModelWrapValidatorHandler,
     StringConstraints,
     Tag,
+    ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 __all__ = [
     "LIMITS", "BallDomain", "BoxDomain", "Condition", "Features", "FieldSection", "Input", "IntervalDomain",
@@ -160,17 +162,31 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, ser_json_inf_nan="strings")
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        for key in given:
-            if key not in cls.model_fields:
-                near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.6)
-                hint = f"did you mean {near[0]!r}?" if near else f"keys here are {', '.join(cls.model_fields)}."
-                raise PydanticCustomError("unknown_key", "{hint}", {"key": str(key), "hint": hint})
-        return given
+    def _known_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, Mapping) else []
+        if not unknown:
+            return handler(given)
+        found: list[InitErrorDetails] = []
+        meant: set[tuple[str, ...]] = set()
+        for key in unknown:
+            near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]!r}?" if near else f"keys here are {', '.join(cls.model_fields)}."
+            kind = PydanticCustomError("unknown_key", "{hint}", {"key": str(key), "hint": hint, "near": near[:1]})
+            found.append(InitErrorDetails(type=kind, input=key))
+            meant.update((name,) for name in near)
+        # What else is wrong in the table is said in the same breath.
+        try:
+            handler({key: value for key, value in given.items() if key not in unknown})
+        except ValidationError as error:
+            for item in error.errors(include_url=False):
+                if item["type"] == "missing" and item["loc"] in meant:
+                    continue
+                ctx = {**item.get("ctx", {}), "said": item["msg"]}
+                again = PydanticCustomError(item["type"], "{said}", ctx)
+                found.append(InitErrorDetails(type=again, loc=item["loc"], input=item["input"]))
+        raise ValidationError.from_exception_data(cls.__name__, found)
 
 
 # -- tables that a problem names --------------------------------------------------------------------------------------
@@ -335,7 +351,7 @@ class PolygonDomain(_Domain):
         if self.file is not None and self.file_unit is None:
             raise PydanticCustomError(
                 "incomplete",
-                "a GeoJSON file holds degrees by its standard: say file_unit = 'degree' (together with sensors.origin), or "
+                "a GeoJSON file holds degrees by its standard: say file_unit = 'degree' (with sensors.origin), or "
                 "project it and say with `file_unit` in which unit of length its coordinates are",
             )
         if self.file is not None and self.holes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from .._checks import FloatArray
 from ..conditions import TimeSeries
@@ -20,7 +21,7 @@ from ..io.texts import cut_lines, number
 from ..io.timestamps import TimeRule
 from .errors import Complaint, ProblemError
 from .places import FARTHEST_M, local_plane
-from .schema import LIMITS, Series, Written
+from .schema import LIMITS, Series, Written, dotted
 from .setup import Clock
 
 if TYPE_CHECKING:
@@ -62,9 +63,8 @@ def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted:
                 missing = [name for name in wanted if name not in header]
                 if missing:
                     shown = f"its columns are {', '.join(header)[:200]}."
-                    raise ProblemError(
-                        [Complaint(key, f"{path.name} has no column {name!r}; {shown}") for name in missing], problem.file
-                    )
+                    texts = [f"{path.name} has no column {name!r}; {shown}" for name in missing]
+                    raise ProblemError([Complaint(key, text) for text in texts], problem.file)
                 places = [header.index(name) for name in wanted]
             if line < data_line or not header:
                 continue
@@ -99,6 +99,37 @@ def _delimiter(path: Path, names_line: int) -> str:
         for _ in range(names_line):
             line = stream.readline(1_000_000)
     return max(",;\t", key=lambda mark: line.count(mark.encode()))
+
+
+def missing_files(problem: Problem, readable: Set[str]) -> list[Complaint]:
+    """Files of the problem that are not there; tables of readings may still come, and are left out."""
+    found = []
+    for section in ("domain", "physics", "sensors"):
+        if section in readable:
+            for at, text in files_of(getattr(problem, section), (section,)):
+                path = problem.path(text)
+                if not path.is_file():
+                    why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
+                    found.append(Complaint(dotted(at), f"the file {str(path)!r} {why}."))
+    return found
+
+
+def files_of(section: BaseModel, at: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
+    """Every ``file`` key of a section and the tables below it."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    for name in type(section).model_fields:
+        value, here = getattr(section, name), (*at, name)
+        if name == "file" and isinstance(value, str):
+            found.append((here, value))
+        elif isinstance(value, BaseModel):
+            found += files_of(value, here)
+        elif isinstance(value, Mapping):
+            for key, entry in value.items():
+                found += files_of(entry, (*here, key)) if isinstance(entry, BaseModel) else []
+        elif isinstance(value, list):
+            for i, entry in enumerate(value):
+                found += files_of(entry, (*here, i)) if isinstance(entry, BaseModel) else []
+    return found
 
 
 def _require_size(problem: Problem, key: str, path: Path) -> None:
@@ -204,13 +235,14 @@ def _placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: lis
     if sensors.origin is None:
         return factor * coords
     lat, lon = coords[:, 0], coords[:, 1]
-    for i in np.flatnonzero(~((np.abs(lat) <= 90.0) & (np.abs(lon) <= 360.0))):
+    for i in np.flatnonzero(~((np.abs(lat) <= 90.0) & (np.abs(lon) <= 360.0))).tolist():
         text = f"the sensor {ids[i]!r} has latitude {lat[i]:g} and longitude {lon[i]:g}; these are no degrees."
         wrong.append(Complaint("sensors.coordinates", text))
     flat = local_plane(lat, lon, (sensors.origin[0], sensors.origin[1]))
     far = np.linalg.norm(flat, axis=1)
-    for i in np.flatnonzero(far > FARTHEST_M):
-        text = f"the sensor {ids[i]!r} lies {far[i] / 1000:.0f} km from it; up to {FARTHEST_M / 1000:.0f} km a map is flat."
+    for i in np.flatnonzero(far > FARTHEST_M).tolist():
+        most = f"up to {FARTHEST_M / 1000:.0f} km the earth is taken as flat"
+        text = f"the sensor {ids[i]!r} lies {far[i] / 1000:.0f} km from it; {most}."
         wrong.append(Complaint("sensors.origin", text))
     return np.concatenate([problem.units.length_factor("m") * flat, factor * coords[:, 2:]], axis=1)
 

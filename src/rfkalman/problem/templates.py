@@ -88,8 +88,8 @@ def problem_text(
         CSV with a header, or an .xlsx workbook: an id, coordinates (``depth_m``, or ``x_km`` and ``y_km``, or latitude
         and longitude), optionally a noise and an offset std (``noise_std_degC``).
     readings : path, optional
-        CSV with a header, .xlsx or JSON lines, long (time, sensor, value) or wide (time, one column per sensor). Decimal
-        commas, dates in any order, Unix time and the headers of loggers are found and written down.
+        CSV with a header, .xlsx or JSON lines, long (time, sensor, value) or wide (time, one column per sensor).
+        Decimal commas, dates in any order, Unix time and the headers of loggers are found and written down.
     folder : path, optional
         Where the file will lie: paths in it are relative to that; by default the folder of ``sensors``.
     title : str
@@ -351,7 +351,7 @@ def _input_lines(read: ReadingGuess | None, path: str | None) -> list[str]:
         lines += [_line("format", _quoted(form.format), "an object on every line")]
     lines += [f"time = {_quoted(read.time)}"]
     if times.since is not None:
-        lines += [_line("time_unit", _quoted(times.unit), "Unix time: numbers as large as these count from 1970", CHECK)]
+        lines += [_line("time_unit", _quoted(times.unit), "numbers this large are Unix time, from 1970 on", CHECK)]
         lines += [f"time_since = {_quoted(times.since)}"]
     elif times.unit:
         lines += [_line("time_unit", _quoted(times.unit), "numbers since the start, not dates")]
