@@ -26,7 +26,7 @@ from ._workbook import is_workbook, require_readable_kind
 
 __all__ = [
     "REASONS", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "TableFormat",
-    "from_frame", "is_workbook", "read_csv", "read_jsonl",
+    "from_frame", "is_json_lines", "is_workbook", "read_csv", "read_jsonl",
 ]  # fmt: skip
 
 
@@ -108,6 +108,14 @@ def read_jsonl(
             stream.seek(start.offset)
         for block in blocks(stream, start, layout.limits.line_bytes, rows, final):
             yield reader.chunk(block)
+
+
+def is_json_lines(path: str | os.PathLike[str], format: str = "csv") -> bool:
+    """Whether a file holds JSON lines: by its suffix, by the ``format`` of the problem where the suffix does not say."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    return suffix in (".jsonl", ".ndjson", ".json") or (
+        format == "jsonl" and suffix not in (".csv", ".tsv", ".txt", ".dat", ".xlsx", ".xlsm")
+    )
 
 
 def from_frame(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import RFKalmanError
 from ..filters import kalman
-from ..io.readings import Chunk, from_frame, read_csv, read_jsonl
+from ..io.readings import Chunk, from_frame, is_json_lines, read_csv, read_jsonl
 from ..statespace import Gaussian, Observation
 from .setup import Setup
 
@@ -317,8 +317,8 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[Chunk]:
     if isinstance(readings, (str, os.PathLike)):
         readings = [readings]
     if isinstance(readings, Sequence) and readings and isinstance(readings[0], (str, os.PathLike)):
-        reader = read_csv if setup.input.format == "csv" else read_jsonl
         for path in readings:
+            reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
             try:
                 yield from reader(path, layout)
             except OSError as error:

@@ -368,7 +368,7 @@ def _everything_wrong(given: Mapping[str, Any], error: ValidationError) -> Probl
 
 
 class Draft:
-    """The sections of a problem that nothing is wrong with: enough to look at the files they name in the same breath."""
+    """The sections of a problem that nothing is wrong with: enough to look at the files they name at once."""
 
     def __init__(self, given: Mapping[str, Any], folder: Path, complaints: Sequence[Complaint]) -> None:
         self.file, self._folder, self.sections = "", folder, dict[str, Any]()
@@ -471,7 +471,7 @@ def _inconsistent(
             continue
         if (section, name, unit) == ("domain", "file_unit", "degree"):
             if "sensors" in sections and sections["sensors"].origin is None:
-                yield "sensors.origin", "is needed where domain.file_unit is 'degree': [latitude, longitude] of x, y = 0."
+                yield "sensors.origin", "is needed where domain.file_unit is 'degree': [latitude, longitude]."
             continue
         try:
             convert(unit)

@@ -495,7 +495,7 @@ def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -
 
 
 def _lag(seconds: Sequence[float], sensors: Sequence[str]) -> float:
-    """How late the latest line is where lines stand in order of arrival; 0 where they are sorted: that tells nothing."""
+    """How late the latest line is where lines stand in order of arrival; 0 where they are sorted."""
     keep = [i for i, s in enumerate(seconds) if math.isfinite(s)]
     t = np.array([seconds[i] for i in keep])
     if t.size < 2:

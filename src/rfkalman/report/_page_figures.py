@@ -413,12 +413,24 @@ class Artist:
         """Dates in the zone of the problem, or plain numbers."""
         if self.when.relative:
             return
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+        from matplotlib.dates import ConciseDateFormatter
 
-        locator = AutoDateLocator(tz=self.when.zone, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+        locator = date_locator(self.when.zone)
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=self.when.zone))  # type: ignore[no-untyped-call]
         ax.xaxis.get_offset_text().set_fontsize(TICK)
+
+
+def date_locator(zone: Any) -> Any:
+    """Three to six ticks on any stretch of time."""
+    from matplotlib.dates import HOURLY, MINUTELY, MONTHLY, SECONDLY, AutoDateLocator
+
+    locator = AutoDateLocator(tz=zone, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+    # A whole turn of each unit: without it 2 h 45 min are too long for half hours and too short for hours, and
+    # matplotlib warns instead of choosing.
+    for unit, turn in ((SECONDLY, 60), (MINUTELY, 60), (HOURLY, 24), (MONTHLY, 12)):
+        locator.intervald[unit] = [*locator.intervald[unit], turn]
+    return locator
 
 
 def finish(figure: Figure, alt: str, dpi: int) -> Picture:
