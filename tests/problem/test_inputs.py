@@ -8,6 +8,7 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -448,3 +449,42 @@ def test_excluded_sensors_are_not_unknown(tmp_path):
     assert report.data is not None and report.data.unknown_sensor == 0 and report.data.unknown_names == []
     with problem.run() as done:
         assert done.counts.get("unknown sensor", 0) == 0 and done.counts["used"] == 2 * N
+
+
+def test_workbooks_of_another_writer_are_read_cell_by_cell(tmp_path):
+    """Texts, numbers, dates and truth values as openpyxl writes them."""
+    openpyxl = pytest.importorskip("openpyxl")
+    from rfkalman.io.texts import cut_lines
+
+    book = openpyxl.Workbook()
+    rows = [["time", "id", "x"], [START, "Süd & <Nord>", -1.25], [START + timedelta(seconds=7), 12, 1e-7]]
+    for row in rows:
+        book.active.append(row)
+    book.active["C5"] = "=1+1"
+    book.save(tmp_path / "a.xlsx")
+    assert list(cut_lines(tmp_path / "a.xlsx")) == [
+        (1, ["time", "id", "x"]),
+        (2, ["2024-12-28T22:00:00", "Süd & <Nord>", "-1.25"]),
+        (3, ["2024-12-28T22:00:07", "12", "1e-07"]),
+        (5, ["", "", "=1+1"]),
+    ]
+
+
+def test_a_workbook_is_cut_anywhere_and_gone_on_with_but_never_followed(tmp_path):
+    """Small chunks cover it without gap or overlap; reading goes on after any of them; a growing one is refused."""
+    from rfkalman.io.readings import Position, ReadingsError, TableFormat, read_csv
+
+    layout = TableFormat(value="temperature_degC", zone="UTC", sheet="Data")
+    table = xlsx(tmp_path)
+    [whole] = read_csv(table, layout)
+    parts = list(read_csv(table, layout, chunk_rows=7))
+    assert len(parts) > 10 and parts[0].start == Position() and parts[-1].end == whole.end
+    assert whole.end.offset == table.stat().st_size
+    for before, after in pairwise(parts):
+        assert before.end == after.start and before.end.offset <= after.end.offset
+    np.testing.assert_array_equal(np.concatenate([c.value for c in parts]), whole.value)
+    rest = list(read_csv(table, layout, start=parts[4].end))
+    np.testing.assert_array_equal(np.concatenate([c.value for c in parts[:5] + rest]), whole.value)
+    assert list(read_csv(table, layout, start=whole.end)) == []
+    with pytest.raises(ReadingsError, match="written whole and cannot be followed"):
+        list(read_csv(table, layout, final=False))

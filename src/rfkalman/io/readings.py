@@ -111,7 +111,7 @@ def read_jsonl(
 
 
 def is_json_lines(path: str | os.PathLike[str], format: str = "csv") -> bool:
-    """Whether a file holds JSON lines: by its suffix, by the ``format`` of the problem where the suffix does not say."""
+    """Whether a file holds JSON lines: by its suffix, or by the ``format`` of the problem where that does not say."""
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     return suffix in (".jsonl", ".ndjson", ".json") or (
         format == "jsonl" and suffix not in (".csv", ".tsv", ".txt", ".dat", ".xlsx", ".xlsm")
