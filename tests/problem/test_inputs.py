@@ -287,6 +287,8 @@ def test_a_cell_that_is_no_number_is_noticed_and_named_by_the_run(tmp_path, caps
     text = problem_text(sensors(tmp_path), table)
     assert [r for r in noticed(text) if "line 5, column 'temperature_degC'" in r and "*" in r]
     problem = Problem.from_text(answered(text, {"diffusion": "0.5 mm2/s", "zone": "UTC"}), folder=tmp_path)
+    said = str(problem.check([table]))
+    assert "readings.csv, line 5: not a number ('temperature_degC: " in said
     with run_problem(problem.build()) as done:
         assert done.counts["used"] == 3 * N - 2 and sum(done.counts.values()) >= 3 * N
     [item] = [r for chunk in _chunks(problem) for r in chunk.rejected]
