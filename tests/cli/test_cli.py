@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -71,3 +73,26 @@ def test_the_installed_command_answers():
     """The console script and the module entry are one program."""
     done = subprocess.run([sys.executable, "-m", "rfkalman", "--version"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.startswith("rfkalman 0.")
+
+
+def test_only_our_own_warnings_reach_the_terminal(capsys, monkeypatch):
+    """What matplotlib, a parser or NumPy say to programmers tells a user nothing; ours come as one sentence, once."""
+    from rfkalman.cli import app as application
+    from rfkalman.cli import commands  # noqa: F401 - registered before the application is exchanged
+    from rfkalman.errors import RFKalmanWarning
+
+    def noisy(args):
+        with warnings.catch_warnings():
+            # As a user has it: the tests turn warnings into errors.
+            warnings.simplefilter("always")
+            shown = warnings.showwarning
+            for _ in range(3):
+                shown(UserWarning("AutoDateLocator was unable"), UserWarning, "dates.py", 1)
+                shown(RFKalmanWarning("the gap is long."), RFKalmanWarning, "model.py", 1)
+        logging.getLogger("matplotlib.font_manager").warning("findfont: not found")
+
+    monkeypatch.setattr(application, "app", noisy)
+    before = warnings.showwarning
+    assert run(["check"]) == 0 and warnings.showwarning is before
+    spoken = capsys.readouterr()
+    assert spoken.out == "" and spoken.err == "warning: the gap is long.\n"

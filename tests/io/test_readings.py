@@ -66,12 +66,22 @@ CELLS = st.one_of(
          "2024-01-02T03:04:05-23:59", "2024-01-02T03:04+24:00", "2024-01-02T03:04+0100", "2024-01-02T03:04+01",
          "", " ", "a", " a", "s001", "x" * 300, "12.5", "-0", "+3.", ".5", "-.5e3", "1e400", "nan", "inf", "-inf", "NA",
          "1_000", "0x10", "1,5", "--1", "1.2.3", "-9999", "-9999.00", "123456789012345678", "0.1234567890123456",
-         "1700000000", "é", "١٢", '"a"', '"1.5"', 'a"b', "\t", "Z"]
+         "1700000000", "é", "١٢", '"a"', '"1.5"', 'a"b', "\t", "Z", "31.12.2024 14:00", "12/31/2024 02:00:30",
+         "2024/12/31", "01-02-2024T03:04Z", "1/5/24 2:30 PM", "31.12/2024", '"01.02.2024 03:04"', f'"{T0}"', '""', '"',
+         '"""', '"x', 'x"', '"1,5"']
     ),
     st.text(alphabet="0123456789-+.:TZ eE", max_size=30),
     st.text(max_size=8).map(lambda s: s.replace("\n", "").replace("\r", "")),
 )  # fmt: skip
-LINES = st.lists(st.lists(CELLS, min_size=0, max_size=4).map(",".join), max_size=12)
+LINES = st.lists(
+    st.one_of(
+        st.lists(CELLS, min_size=0, max_size=4).map(",".join),
+        st.tuples(st.sampled_from([f'"{T0}"', "31.12.2024 14:00", "2024/12/31"]), st.just('"b"'), CELLS).map(",".join),
+        # Quotes and separators alone, in every order.
+        st.text(alphabet=',"a1', max_size=12),
+    ),
+    max_size=12,
+)
 FORMATS = st.sampled_from(
     [
         TableFormat(),
@@ -80,11 +90,14 @@ FORMATS = st.sampled_from(
         TableFormat(missing=("-9999",), decimal=".", factor=0.1, shift=2.0),
         TableFormat(sensor=None, zone="UTC"),
         TableFormat(where={"sensor_id": "a"}, sensor="value", value="sensor_id", zone="UTC"),
+        TableFormat(dates="day first", zone="UTC", decimal=",", exclude=("a",)),
+        TableFormat(dates="month first", zone="UTC"),
+        TableFormat(dates="year first", zone="UTC", sensor=None),
     ]
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(lines=LINES, format=FORMATS, end=st.sampled_from(["\n", "\r\n"]))
 def test_array_operations_read_what_the_line_parser_reads(lines, format, end):
     """Both see the same readings and the same rejections: the fast road only ever accepts what is accepted anyway."""
@@ -262,12 +275,91 @@ def test_a_header_that_cannot_be_used_is_misuse(header, match):
 def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(ReadingsError, match="one plain character"):
         TableFormat(delimiter="ab")
-    with pytest.raises(ReadingsError, match="both"):
-        TableFormat(decimal=",")
+    with pytest.raises(ReadingsError, match="decimal must be"):
+        TableFormat(decimal="/")
+    with pytest.raises(ReadingsError, match="encoding must be"):
+        TableFormat(encoding="ebcdic")
+    with pytest.raises(ReadingsError, match="one after the other; got 3 and 2"):
+        TableFormat(names_line=3, data_line=2)
     with pytest.raises(ReadingsError, match="tuple of texts"):
         TableFormat(missing="NA")  # type: ignore[arg-type]
     with pytest.raises(ReadingsError, match="path or a binary stream"):
         list(read_csv(17))  # type: ignore[arg-type]
+
+
+def test_dates_in_another_order_are_the_iso_instants():
+    """One law for both roads: turned into ISO 8601 by hand, a date is the same instant; without being told, refused."""
+    for dates, texts in {
+        "day first": ["31.12.2024 14:00", "31/12/2024 14:00:00", "31-12-2024T14:00", "31.12.24 2:00 PM",
+                      "31.12.2024, 14:00"],
+        "month first": ["12/31/2024 14:00", "12.31.2024 02:00 pm", "12/31/24 2:00:00 PM"],
+        "year first": ["2024/12/31 14:00", "2024.12.31 14:00:00", "2024-12-31 14:00"],
+    }.items():  # fmt: skip
+        layout = TableFormat(dates=dates, zone="UTC")
+        for text in texts:
+            [chunk] = csv(f'"{text}",a,1\n'.encode(), layout)
+            assert chunk.time_ns.tolist() == [1_735_653_600_000_000_000], text
+            if text[4] != "-":
+                [chunk] = csv(f'"{text}",a,1\n'.encode(), TableFormat(zone="UTC"))
+                assert not len(chunk) and chunk.rejected[0].reason == "time not understood"
+    [chunk] = csv(b"31.12.2024 14:00,a,1\n", TableFormat(dates="month first", zone="UTC"))
+    assert not len(chunk) and chunk.rejected[0].excerpt == "time: 31.12.2024 14:00"
+    # Midnight and noon of a twelve-hour clock.
+    rule = TimeRule(Zone("UTC"), dates="month first")
+    assert rule.parse("1/2/1970 12:00 AM") == 86_400 * 10**9 and rule.parse("1/2/1970 12:00 PM") == 129_600 * 10**9
+    assert rule.parse("1/2/1970 13:00 PM") == "time not understood"
+
+
+def test_a_table_of_a_logger_is_read_with_all_its_lines():
+    """Names on the second line, units and processing below, quoted times, NAN: as Campbell's TOA5 is written."""
+    data = (
+        b'"TOA5","station","CR1000","1234","CR1000.Std.32","CPU:soil.CR1","4711","Table1"\r\n'
+        b'"TIMESTAMP","RECORD","T_1","T_2"\r\n"TS","RN","degC","degC"\r\n"","","Avg","Avg"\r\n'
+        b'"2024-12-31 14:00:00",0,12.5,"NAN"\r\n"2024-12-31 14:10:00",1,"12.25",-3\r\n'
+    )
+    layout = TableFormat(time="TIMESTAMP", sensor=None, known=("T_1", "T_2"), zone="UTC", names_line=2, data_line=5)
+    with pytest.MonkeyPatch.context() as patch:
+        # Quoted cells take the fast road: the line parser is not called.
+        patch.setattr(_csv.CsvTable, "_line", lambda *a: pytest.fail("slow road"))
+        [chunk] = read_csv(io.BytesIO(data), layout)
+    assert chunk.sensor.tolist() == ["T_1", "T_2", "T_1", "T_2"] and chunk.line.tolist() == [5, 5, 6, 6]
+    np.testing.assert_array_equal(chunk.value, [12.5, np.nan, 12.25, -3.0])
+    assert chunk.start == Position() and chunk.end == Position(len(data), 6)
+    # A header that is still being written waits; a complete one without readings is no error.
+    for cut in (10, data.index(b'"","","Avg"') + 4):
+        assert list(read_csv(io.BytesIO(data[:cut]), layout, final=False)) == []
+    assert list(read_csv(io.BytesIO(data[: data.index(b'"2024')]), layout)) == []
+
+
+def test_separators_at_the_ends_of_lines_make_no_field():
+    names = b"time;sensor_id;value"
+    for header, tail in ((names + b";\n", ";"), (names + b"\n", ";"), (names + b";\n", "")):
+        body = f"{T0};a;1,5{tail}\n{T0};b;1.234,56{tail}\n{T0};c;2,5{tail}x\n".encode()
+        [chunk] = csv(body, TableFormat(delimiter=";", decimal=","), header=header)
+        assert chunk.value.tolist() == [1.5]
+        assert chunk.rejected[0].line == 3 and chunk.rejected[0].excerpt == "value: 1.234,56"
+        assert chunk.rejected[1].reason in ("wrong number of fields", "not a number")
+
+
+def test_windows_text_is_read_where_the_format_says_so():
+    body = f"{T0};Süd;1,5\n".encode("cp1252")
+    header = "time;sensor_id;Wert [°C]\n".encode("cp1252")
+    layout = TableFormat(value="Wert [°C]", delimiter=";", decimal=",", encoding="cp1252")
+    [chunk] = csv(body, layout, header=header)
+    assert chunk.sensor.tolist() == ["Süd"] and chunk.value.tolist() == [1.5]
+    with pytest.raises(ReadingsError, match="cp1252"):
+        csv(body, TableFormat(delimiter=";"), header=header)
+
+
+def test_excluded_sensors_are_skipped_by_every_carrier():
+    layout = TableFormat(exclude=("b",))
+    [chunk] = csv(f"{T0},a,1\n{T0},b,2\n{T0},b,3\n".encode(), layout)
+    assert chunk.sensor.tolist() == ["a"] and chunk.names == ("a",) and chunk.skipped == 2
+    [chunk] = from_frame({"time": [T0, T0], "sensor_id": ["a", "b"], "value": [1.0, 2.0]}, layout)
+    assert chunk.sensor.tolist() == ["a"] and chunk.skipped == 1
+    line = b'{"time": "%s", "sensor_id": "b", "value": 2}\n' % T0.encode()
+    [chunk] = read_jsonl(io.BytesIO(line), layout)
+    assert len(chunk) == 0 and chunk.skipped == 1
 
 
 # -- where chunks begin and end -------------------------------------------------------------------------------------

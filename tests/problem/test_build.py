@@ -317,11 +317,11 @@ def test_sensors_outside_are_flagged_and_those_on_the_boundary_remarked_upon():
     [
         ("id,depth\nA,0.1\nA,0.2\n", "'A' is listed twice"),
         ("id,z\nA,0.1\n", "no column 'depth'"),
-        ("id,depth\nA,deep\n", "'depth' must be a number; got 'deep'"),
+        ("id,depth\nA,deep\n", "line 2, column 'depth': must be a number; got 'deep'"),
         ("id,depth\nA,0.1,7\n", "3 fields under a header of 2"),
         ("id,depth\n", "no sensor is left"),
         ("id,depth\n,0.1\n", "has no name"),
-        ("", "no column 'id'"),
+        ("", "no column names on line 1"),
         ('id,depth\n"A,0.1\n', "not a CSV table"),
         ("id,depth\nA,inf\n", "must be a number"),
     ],

@@ -147,6 +147,71 @@ def test_all_mistakes_are_told_at_once():
     assert isinstance(caught.value, RFKalmanError) and isinstance(caught.value, ValueError)
 
 
+def test_mistakes_of_all_kinds_are_told_at_once(tmp_path):
+    """Keys, units, cross checks, files, names of parts and rows of the sensor table: one message, each with its key."""
+    (tmp_path / "sensors.csv").write_text("id,depth_m\nA,deep\nB,0.2\nB,0.3\n,0.4\n")
+    (tmp_path / "p.toml").write_text(
+        """
+title = "no version"
+[domain]
+kind = "interval"
+lower = 0
+upper = 2
+axes = ["depth"]
+[field]
+unit = "degC"
+[physics]
+difusion = "0.5 mm2/s"
+reaction = "3 m"
+[physics.boundary."x-"]
+value = { file = "wall.csv" }
+[prior]
+std = "3 m"
+mean = true
+[sensors]
+file = "sensors.csv"
+coordinates = ["depth_m"]
+noise = "0.1 degC"
+[time]
+unit = "h"
+zone = "Mars/Olympus"
+start = "yesterday"
+[input]
+range = [3, 2]
+unit = "hPa"
+[output]
+levels = 3
+level = 2.0
+"""
+    )
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_toml(tmp_path / "p.toml")
+    keys = [c.key for c in caught.value.complaints]
+    assert sorted(keys) == sorted(
+        ["version", "physics.difusion", "physics.reaction", "prior.mean", "prior.std", "output.levels", "output.level",
+         "input.range", "input.unit", "time.zone", "sensors.file", "sensors.file", "sensors.file"]
+    )  # fmt: skip
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path / 'p.toml'}: 13 things to correct")
+    assert "line 2, column 'depth_m': must be a number; got 'deep'" in said
+    assert "line 4: the sensor 'B' is listed twice (first on line 3)" in said
+    assert "line 5: the sensor has no name" in said
+
+
+def test_files_that_are_not_there_are_all_named_before_anything_is_built(tmp_path):
+    """A sensor table, a table in time and a wrong part: one message of build, check and run."""
+    tables = changed("physics/boundary/x+", {"value": {"file": "wall.csv"}})
+    del tables["sensors"]["table"]
+    tables["sensors"] |= {"file": "sensors.csv"}
+    tables["physics"]["boundary"]["y+"] = {"flux": 0.0}
+    problem = Problem.from_dict(tables, folder=tmp_path)
+    with pytest.raises(ProblemError, match="3 things to correct") as caught:
+        problem.build()
+    assert [c.key for c in caught.value.complaints] == [
+        'physics.boundary."x+".value.file', "sensors.file", 'physics.boundary."y+"',
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

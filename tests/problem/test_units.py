@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfkalman.errors import RFKalmanError
+from rfkalman.errors import RFKalmanError, ValueRangeError
+from rfkalman.problem import units as units_module
 from rfkalman.problem.units import DIMENSIONS, Units, registry
 
 # Conversions multiply a few correctly rounded factors: rounding of each, no more.
@@ -132,3 +133,32 @@ def test_units_of_length_and_time_must_be_that():
 def test_there_is_one_registry():
     """Quantities of two registries refuse to meet."""
     assert registry() is registry()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(text, "degC") for text in ("Celsius", "celsius", "°C", "º C", "deg C", "Deg C", "degrees Celsius", "degc", "℃")]
+    + [(text, "degF") for text in ("Fahrenheit", "°F", "deg F", "degrees fahrenheit")]
+    + [(text, "K") for text in ("Kelvin", "kelvin", "deg K")]
+    + [("% RH", "percent"), ("%RH", "percent"), ("Vol.-%", "percent"), ("%", "percent"), ("ppb", "1e-3 ppm"), ("-", "")]
+    + [("m a.s.l.", "m"), ("masl", "m"), ("m ü. NN", "m"), ("Metres", "m"), ("Hours", "h"), ("l/s", "dm3/s")]
+    + [("degrees C/m", "degC/m"), ("µg/m³", "ug/m3"), ("hPa", "mbar"), ("W/m²", "W/m2")],
+)  # fmt: skip
+def test_units_as_people_write_them_are_understood(written, meant):
+    """The same quantity: 7 in the one is 7 in the other."""
+    factor, _, unit = meant.partition(" ") if meant[:1].isdigit() else ("1", "", meant)
+    ureg = units_module.registry()
+    given, wanted = (units_module._parsed(text) for text in (written, unit))
+    assert ureg.Quantity(7.0, given).to(wanted).magnitude == pytest.approx(7.0 * float(factor), rel=1e-12)
+
+
+@pytest.mark.parametrize(("written", "hint"), [("hpa", "hPa"), ("mgl", "mg/l"), ("persent", "percent")])
+def test_units_that_are_nearly_right_name_the_right_one(written, hint):
+    with pytest.raises(ValueRangeError, match=f"did you mean '{hint}'"):
+        units_module._parsed(written)
+
+
+def test_a_field_in_coulomb_is_a_temperature_misspelt():
+    for letter in "CF":
+        with pytest.raises(ValueRangeError, match=f"did you mean 'deg{letter}'"):
+            Units(field=letter)

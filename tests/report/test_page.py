@@ -555,3 +555,18 @@ def test_reports_of_the_examples_stay_small(name: str, tmp_path: Path, study_tab
     size = path.stat().st_size / 1e6
     study_table.add("Reports of the examples", example=name, megabytes=size, seconds=seconds, pictures=len(page.images))
     assert size < 6.0
+
+
+def test_any_stretch_of_time_has_its_ticks_without_a_warning() -> None:
+    """From seconds to thirty years; warnings are errors here. matplotlib's own table has holes, one at 2 h 45 min."""
+    from datetime import UTC, datetime, timedelta
+
+    from matplotlib.dates import date2num
+
+    from rfkalman.report._page_figures import date_locator
+
+    start = datetime(2024, 5, 1, 10, 0, tzinfo=UTC)
+    for length in [9_900.0, *np.geomspace(10.0, 1e9, 400)]:
+        ticks = date_locator(UTC).tick_values(start, start + timedelta(seconds=float(length)))
+        inside = (ticks >= date2num(start)) & (ticks <= date2num(start + timedelta(seconds=float(length))))
+        assert 2 <= inside.sum() <= 7, (length, inside.sum())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -16,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 from typer.core import TyperGroup
 
-from ..errors import RFKalmanError
+from ..errors import RFKalmanError, RFKalmanWarning
 
 __all__ = ["app", "debug_option", "json_option", "progress_bar", "run", "say"]
 
@@ -80,6 +82,27 @@ def progress_bar() -> Iterator[Progress]:
         yield bars
 
 
+@contextlib.contextmanager
+def _own_words() -> Iterator[None]:
+    """Warnings of ours as a sentence on standard error; what other packages say to programmers is left to --debug."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: object) -> None:
+        if issubclass(category, RFKalmanWarning) and str(message) not in told:
+            told.add(str(message))
+            say(f"warning: {message}", machine=True)
+
+    silent = logging.NullHandler()
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        # Without any handler the root logger would print what other packages log.
+        logging.getLogger().addHandler(silent)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(silent)
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and give its exit code."""
     from . import commands  # noqa: F401 - registers them
@@ -88,7 +111,7 @@ def run(arguments: list[str] | None = None) -> int:
     wants_trace = "--debug" in words or bool(os.environ.get("RFKALMAN_DEBUG"))
     try:
         # Matrices of a few hundred rows gain nothing from a second BLAS thread and lose much on a loaded machine.
-        with threadpool_limits(1, user_api="blas"):
+        with threadpool_limits(1, user_api="blas"), contextlib.nullcontext() if wants_trace else _own_words():
             app(args=arguments)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)

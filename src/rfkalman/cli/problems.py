@@ -10,7 +10,7 @@ import typer
 
 from ..errors import ValueRangeError
 from ..problem import Problem
-from ..problem.templates import EXAMPLES, copy_example, problem_text, to_fill_in
+from ..problem.templates import EXAMPLES, copy_example, noticed, problem_text, to_fill_in
 from ._runs import plain, problem_argument
 from .app import app, debug_option, json_option, progress_bar, say
 
@@ -20,9 +20,11 @@ __all__ = ["check", "init"]
 @app.command()
 def init(
     sensors: Annotated[
-        Path | None, typer.Argument(help="A table of sensors (CSV): id, coordinates, optional noise.")
+        Path | None, typer.Argument(help="A table of sensors (CSV, xlsx): id, coordinates, optional noise.")
     ] = None,
-    readings: Annotated[Path | None, typer.Option(help="A table of readings to learn columns and units from.")] = None,
+    readings: Annotated[
+        Path | None, typer.Option(help="A table of readings (CSV, xlsx, JSON lines) to learn columns and units from.")
+    ] = None,
     example: Annotated[str | None, typer.Option(help=f"Copy a shipped example: {', '.join(EXAMPLES)}.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File (or folder of an example) to write.")] = None,
     as_json: json_option = False,
@@ -37,6 +39,7 @@ def init(
     if example is not None:
         written = list(copy_example(example, out if out is not None else Path(example)))
         missing: tuple[int, ...] = ()
+        remarks: tuple[str, ...] = ()
     else:
         assert sensors is not None
         target = out if out is not None else Path("problem.toml")
@@ -45,11 +48,14 @@ def init(
         text = problem_text(sensors, readings, folder=target.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-        written, missing = [target], to_fill_in(text)
+        written, missing, remarks = [target], to_fill_in(text), noticed(text)
     if as_json:
-        typer.echo(json.dumps({"written": [str(path) for path in written], "to_fill_in": list(missing)}))
+        found = {"written": [str(path) for path in written], "to_fill_in": list(missing), "noticed": list(remarks)}
+        typer.echo(json.dumps(found))
     for path in written:
         say(f"wrote {path}", machine=as_json)
+    for remark in remarks:
+        say(f"noticed: {remark}", machine=as_json)
     if missing:
         say(f"to fill in: line{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}", machine=as_json)
     say(f"next: rfkalman check {written[0]}", machine=as_json)

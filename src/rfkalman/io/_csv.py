@@ -30,6 +30,7 @@ __all__ = ["CsvTable"]
 
 #: Longest cell that array operations look at.
 _FAST_CELL = 40
+_QUOTE = 34
 
 
 class CsvTable:
@@ -37,6 +38,7 @@ class CsvTable:
 
     def __init__(self, header: list[str], layout: TableFormat) -> None:
         self.layout, self.cells = layout, Cells(layout)
+        self.header = header
         self.n_fields = len(header)
         self.time = find_column(header, layout.time, "time")
         self.where = [(find_column(header, name, "where"), text) for name, text in layout.where.items()]
@@ -73,32 +75,41 @@ class CsvTable:
     def _line(self, raw: bytes, line: int, rows: Rows) -> None:
         if not raw.strip():
             return None
-        text, reason = as_line(raw, self.layout.limits.line_bytes)
+        text, reason = as_line(raw, self.layout.limits.line_bytes, self.layout.encoding)
         if reason:
             return rows.reject(line, reason, raw)
         try:
             fields = next(csv.reader([text], delimiter=self.layout.delimiter, strict=True))
         except (csv.Error, StopIteration):
             return rows.reject(line, Reason.QUOTES, raw)
-        if len(fields) != self.n_fields:
+        return self.row(fields, line, raw, rows)
+
+    def row(self, fields: list[str], line: int, raw: bytes, rows: Rows) -> None:
+        """The readings of one line that has been cut into its fields; ``raw`` is shown where they cannot be told."""
+        beyond = fields[self.n_fields :]
+        if len(fields) < self.n_fields or any(map(str.strip, beyond)):
             return rows.reject(line, Reason.FIELDS, raw)
         if any(fields[column].strip() != wanted for column, wanted in self.where):
             rows.skipped += 1
             return None
         time = self.cells.instant(fields[self.time])
         if isinstance(time, str):
-            return rows.reject(line, time, raw)
+            return rows.reject(line, time, self._shown(self.time, fields))
         if self.wide:
             for column, name in self.wide:
                 self._cell(fields[column], line, time, name, rows)
             return None
         name, reason = self.cells.name(fields[self.sensor])
         if reason:
-            return rows.reject(line, reason, raw)
+            return rows.reject(line, reason, self._shown(self.sensor, fields))
         value = self.cells.value(fields[self.value])
         if value is None:
-            return rows.reject(line, Reason.NOT_A_NUMBER, raw)
+            return rows.reject(line, Reason.NOT_A_NUMBER, self._shown(self.value, fields))
         return rows.add(line, time, name, value)
+
+    def _shown(self, column: int, fields: list[str]) -> bytes:
+        """The cell that is at fault, under the name of its column."""
+        return f"{self.header[column]}: {fields[column]}".encode("utf-8", "backslashreplace")
 
     def _cell(self, text: str, line: int, time: int, name: str, rows: Rows) -> None:
         value = self.cells.value(text)
@@ -118,11 +129,16 @@ class CsvTable:
         delimiter = ord(self.layout.delimiter)
         marks = np.flatnonzero(text == delimiter)
         low = np.searchsorted(marks, block.first)
-        plain = np.searchsorted(marks, block.last) - low == self.n_fields - 1
+        n_marks = np.searchsorted(marks, block.last) - low
+        # A separator at the end of the line makes no field.
+        trailing = (n_marks == self.n_fields) & (buffer[np.maximum(block.last - 1, 0)] == delimiter)
+        stop = block.last - trailing
+        plain = n_marks - trailing == self.n_fields - 1
         plain &= block.last - block.first <= self.layout.limits.line_bytes
-        # Quotes, control characters and bytes beyond ASCII are left to the code that decides.
-        odd = np.flatnonzero(((text < 32) & (text != delimiter)) | (text > 126) | (text == 34))
+        # Control characters, bytes beyond ASCII and quotes inside a cell are left to the code that decides.
+        odd = np.flatnonzero(((text < 32) & (text != delimiter)) | (text > 126))
         plain &= np.searchsorted(odd, block.first) == np.searchsorted(odd, block.last)
+        plain &= _well_quoted(text, marks, block.first, stop)
         done = block.last == block.first
         chosen = np.flatnonzero(plain & ~done)
         if chosen.size == 0:
@@ -130,8 +146,9 @@ class CsvTable:
 
         def cut(column: int, lines: IntArray) -> tuple[IntArray, IntArray]:
             begin = block.first[lines] if column == 0 else marks[low[lines] + column - 1] + 1
-            end = block.last[lines] if column == self.n_fields - 1 else marks[low[lines] + column]
-            return begin, end - begin
+            end = stop[lines] if column == self.n_fields - 1 else marks[low[lines] + column]
+            quoted = (buffer[begin] == _QUOTE) & (end > begin)
+            return begin + quoted, end - begin - 2 * quoted
 
         for column, wanted in self.where:
             begin, length = cut(column, chosen)
@@ -195,6 +212,34 @@ class CsvTable:
             value[empty] = np.nan
             ok = ok | empty
         return value, ok
+
+
+def _well_quoted(text: ByteArray, marks: IntArray, first: IntArray, stop: IntArray) -> NDArray[np.bool_]:
+    """Which lines have quotes only around whole cells that hold none, so that they can be cut at the separators."""
+    good = np.ones(len(first), dtype=np.bool_)
+    quotes = np.flatnonzero(text == _QUOTE)
+    if quotes.size == 0:
+        return good
+    begin = np.searchsorted(quotes, first)
+    count = np.searchsorted(quotes, stop) - begin
+    good &= count % 2 == 0
+    line = np.clip(np.searchsorted(first, quotes, side="right") - 1, 0, None)
+    rank = np.arange(len(quotes)) - begin[line]
+    opening = rank % 2 == 0
+    # The separator before an opening quote is just before it, the one after a closing quote just after it, and there
+    # is none in between.
+    before = np.searchsorted(marks, quotes)
+    left = (quotes == first[line]) | (marks[np.maximum(before - 1, 0)] == quotes - 1) if marks.size else (
+        quotes == first[line]
+    )  # fmt: skip
+    right = (quotes + 1 == stop[line]) | (marks[np.minimum(before, marks.size - 1)] == quotes + 1) if marks.size else (
+        quotes + 1 == stop[line]
+    )  # fmt: skip
+    paired = np.ones(len(quotes), dtype=np.bool_)
+    paired[1:] = opening[1:] | (before[1:] == before[:-1])
+    bad = line[~(np.where(opening, left, right) & paired)]
+    good[bad] = False
+    return good
 
 
 def _gather(buffer: ByteArray, begin: IntArray, length: IntArray) -> tuple[ByteArray, IntArray]:

@@ -53,7 +53,7 @@ class JsonLines:
     def _line(self, raw: bytes, line: int, rows: Rows) -> None:
         if not raw.strip():
             return None
-        text, reason = as_line(raw, self.layout.limits.line_bytes)
+        text, reason = as_line(raw, self.layout.limits.line_bytes, self.layout.encoding)
         if not reason and _too_deep(text, self.layout.limits.json_depth):
             reason = Reason.TOO_DEEP
         if reason:

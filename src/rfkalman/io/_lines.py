@@ -104,11 +104,24 @@ def _split(data: bytes, start: Position, most_lines: int) -> Iterator[Block]:
 
 
 def header_line(stream: IO[bytes], layout: TableFormat, final: bool) -> tuple[list[str] | None, int]:
-    """The column names and the bytes they take; None while the line is not complete."""
+    """The column names and the bytes of all lines before the first reading; None while these are not complete."""
     limit = layout.limits.line_bytes
-    raw = stream.readline(limit + 1)
-    if not raw or (not raw.endswith(b"\n") and not final and len(raw) <= limit):
-        return None, 0
+    raw, size = b"", 0
+    for line in range(1, layout.first_line):
+        given = stream.readline(limit + 1)
+        size += len(given)
+        if line == layout.names_line:
+            raw = given
+        if not given or (not given.endswith(b"\n") and not final and len(given) <= limit):
+            return (None, 0) if line <= layout.names_line or not final else (column_names(raw, layout), size)
+        if len(given) > limit:
+            break
+    return column_names(raw or given, layout), size
+
+
+def column_names(raw: bytes, layout: TableFormat) -> list[str]:
+    """The names in a header line; ReadingsError says why it is none."""
+    limit = layout.limits.line_bytes
     if len(raw) > limit:
         raise ReadingsError(
             f"the header is longer than {limit} bytes; is this a CSV table with a line of column names at its top?"
@@ -116,10 +129,13 @@ def header_line(stream: IO[bytes], layout: TableFormat, final: bool) -> tuple[li
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in raw:
         raise ReadingsError("the table is not UTF-8 text (it looks like UTF-16, or binary); save it as CSV in UTF-8.")
     try:
-        text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8").rstrip("\r\n")
+        text = raw.removeprefix(b"\xef\xbb\xbf").decode(layout.encoding).rstrip("\r\n")
         names = [name.strip() for name in next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])]
     except UnicodeDecodeError as error:
-        raise ReadingsError(f"the header is not UTF-8 text: {show(raw)!r}; save the table as CSV in UTF-8.") from error
+        raise ReadingsError(
+            f"the header is not UTF-8 text: {show(raw)!r}; save the table as CSV in UTF-8, or say "
+            "encoding = 'cp1252' where Windows wrote it."
+        ) from error
     except csv.Error as error:
         raise ReadingsError(f"the header cannot be split into columns ({error}): {show(raw)!r}.") from error
     if len(names) > layout.limits.fields:
@@ -127,16 +143,19 @@ def header_line(stream: IO[bytes], layout: TableFormat, final: bool) -> tuple[li
             f"the header names {len(names)} columns; the limit is {layout.limits.fields}. Use the long layout "
             "(time, sensor, value) for that many sensors."
         )
-    return names, len(raw)
+    # A separator at the end of every line makes no column.
+    while names and not names[-1]:
+        names.pop()
+    return names
 
 
-def as_line(raw: bytes, longest: int) -> tuple[str, str]:
+def as_line(raw: bytes, longest: int, encoding: str = "utf-8") -> tuple[str, str]:
     """The line as text, and the reason why it is none (empty: it is)."""
     if len(raw) > longest:
         return "", Reason.TOO_LONG
     if b"\x00" in raw:
         return "", Reason.NUL
     try:
-        return raw.decode("utf-8"), ""
+        return raw.decode(encoding), ""
     except UnicodeDecodeError:
         return "", Reason.NOT_TEXT

@@ -18,7 +18,7 @@ from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [
     "REASONS", "Cells", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "Rows", "TableFormat",
-    "as_part", "find_column", "make_chunk", "show", "wide_columns",
+    "as_part", "find_column", "make_chunk", "number", "show", "wide_columns",
 ]  # fmt: skip
 
 #: Why a line, or a cell of a wide line, is not a reading: all there is.
@@ -86,6 +86,16 @@ class TableFormat:
         For times that are plain numbers: nanoseconds in one, counted from where.
     delimiter, decimal : str
         One character each.
+    dates : str, optional
+        How dates are written that are not ISO 8601: ``"day first"``, ``"month first"`` or ``"year first"``.
+    names_line, data_line : int
+        Lines (from 1) of the column names and of the first reading; by default the first, and the one after the names.
+    encoding : str
+        Of a text table: ``"utf-8"`` or ``"cp1252"``.
+    sheet : str, optional
+        Of a workbook; by default its first.
+    exclude : tuple of str
+        Sensors whose readings are passed over, counted as skipped.
     factor, shift : float
         Value handed on = factor * value in the table + shift.
     limits : Limits
@@ -107,20 +117,39 @@ class TableFormat:
     factor: float = 1.0
     shift: float = 0.0
     limits: Limits = field(default_factory=Limits)
+    dates: str | None = None
+    names_line: int = 1
+    data_line: int | None = None
+    encoding: str = "utf-8"
+    sheet: str | None = None
+    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, text in (("delimiter", self.delimiter), ("decimal", self.decimal)):
             if len(text) != 1 or (not " " <= text <= "~" and text != "\t") or text.isalnum() or text in "\"'+-":
                 raise ReadingsError(f"{name} must be one plain character such as ',' or ';'; got {text!r}.")
-        if self.delimiter == self.decimal:
-            raise ReadingsError(f"delimiter and decimal are both {self.decimal!r}; a table needs two different ones.")
+        if self.decimal not in ".,":
+            raise ReadingsError(f"decimal must be '.' or ','; got {self.decimal!r}.")
+        if self.encoding not in ("utf-8", "cp1252"):
+            raise ReadingsError(f"encoding must be 'utf-8' or 'cp1252'; got {self.encoding!r:.40}.")
+        if not 1 <= self.names_line < self.first_line <= 10_000:
+            raise ReadingsError(
+                f"names_line and data_line must be line numbers, one after the other; got {self.names_line} and "
+                f"{self.first_line}."
+            )
         if not isinstance(self.missing, tuple):
             raise ReadingsError(f"missing must be a tuple of texts such as ('', 'NA'); got {self.missing!r:.60}.")
+
+    @property
+    def first_line(self) -> int:
+        """Line of the first reading."""
+        return self.names_line + 1 if self.data_line is None else self.data_line
 
     def time_rule(self) -> TimeRule:
         """How its times are read."""
         zone = None if self.zone is None else Zone(self.zone, self.ambiguous)
-        return TimeRule(zone, self.number_ns, self.origin_ns, self.limits.earliest_ns, self.limits.latest_ns)
+        limits = self.limits
+        return TimeRule(zone, self.number_ns, self.origin_ns, limits.earliest_ns, limits.latest_ns, self.dates)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +168,7 @@ class Chunk:
         Counted from 1, the header included.
     rejected : tuple of Rejected
     skipped : int
-        Lines that ``where`` did not choose.
+        Lines that ``where`` did not choose, and readings of excluded sensors.
     start, end : Position
         What the chunk covers of its source.
     """
@@ -176,6 +205,21 @@ class Chunk:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def number(text: str, decimal: str = ".") -> float | None:
+    """The number that a cell holds, None for none; thousands are never separated."""
+    if decimal != ".":
+        if "." in text:
+            return None
+        text = text.replace(decimal, ".")
+    # float() also reads "1_000" and digits of other scripts, which no instrument writes.
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 class Cells:
     """Texts of one format -> values and names; shared by all carriers."""
 
@@ -184,22 +228,10 @@ class Cells:
         self.time = layout.time_rule()
         self._last: tuple[str, int | str] = ("", Reason.NOT_A_TIME)
         self.missing = frozenset(text.strip() for text in layout.missing)
-        self.sentinels = frozenset(
-            number for number in map(self._float, self.missing) if number is not None and math.isfinite(number)
-        )
+        self.sentinels = frozenset(x for x in map(self._float, self.missing) if x is not None and math.isfinite(x))
 
     def _float(self, text: str) -> float | None:
-        if self.layout.decimal != ".":
-            if "." in text:
-                return None
-            text = text.replace(self.layout.decimal, ".")
-        # float() also reads "1_000" and digits of other scripts, which no instrument writes.
-        if "_" in text or not text.isascii():
-            return None
-        try:
-            return float(text)
-        except ValueError:
-            return None
+        return number(text, self.layout.decimal)
 
     def instant(self, text: str) -> int | str:
         """UTC nanoseconds of a time, or the reason why not; sensors that report together repeat it line after line."""
@@ -213,8 +245,8 @@ class Cells:
         text = text.strip()
         if text in self.missing:
             return math.nan
-        number = self._float(text)
-        return math.nan if number in self.sentinels else number
+        found = self._float(text)
+        return math.nan if found in self.sentinels else found
 
     def name(self, text: str) -> tuple[str, str]:
         """The sensor's name, and the reason why it cannot be one (empty: it can)."""
@@ -267,13 +299,20 @@ def make_chunk(
     """One chunk of several sets of readings, put into the order of their lines."""
     names: dict[str, int] = {}
     codes = []
+    excluded = cells.layout.exclude
     for _, local, code, _, _ in parts:
-        table = np.array([names.setdefault(name, len(names)) for name in local], dtype=np.int32)
+        table = np.array(
+            [-1 if name in excluded else names.setdefault(name, len(names)) for name in local], dtype=np.int32
+        )
         codes.append(table[code] if len(code) else np.zeros(0, dtype=np.int32))
     time, value, line = (
         np.concatenate([part[i] for part in parts]) if parts else np.zeros(0) for i in (0, 3, 4)
     )
     code = np.concatenate(codes) if codes else np.zeros(0, dtype=np.int32)
+    if excluded:
+        keep = code >= 0
+        skipped += int((~keep).sum())
+        time, value, line, code = time[keep], value[keep], line[keep], code[keep]
     if len(parts) > 1:
         order = np.argsort(line, kind="stable")
         time, value, line, code = time[order], value[order], line[order], code[order]
@@ -310,7 +349,10 @@ def wide_columns(header: list[str], layout: TableFormat, other: set[int]) -> lis
     if layout.columns:
         return [(find_column(header, column, "sensor"), name) for column, name in layout.columns.items()]
     known = None if layout.known is None else set(layout.known)
-    found = [(i, name) for i, name in enumerate(header) if i not in other and (known is None or name in known)]
+    found = [
+        (i, name) for i, name in enumerate(header)
+        if name and i not in other and name not in layout.exclude and (known is None or name in known)
+    ]  # fmt: skip
     repeated = [name for name, count in Counter(name for _, name in found).items() if count > 1]
     if repeated:
         raise ReadingsError(f"two columns are called {repeated[0][:60]!r}; a sensor has one column in a wide table.")

@@ -1,8 +1,8 @@
 """Tables of readings -> chunks of arrays; a line that cannot be read is counted with its reason, never fatal.
 
 Two layouts: *long* (time, sensor, value; one reading per line) and *wide* (a time and
-one column per sensor). Three carriers: CSV, JSON lines, and frames (pandas, or a
-dict of arrays). Well-formed CSV goes through array operations; every line they do
+one column per sensor). Four carriers: CSV, JSON lines, sheets of an .xlsx workbook, and
+frames (pandas, or a dict of arrays). Well-formed CSV goes through array operations; every line they do
 not accept is read again, alone, by the code that decides, so both give the same.
 
 A table whose *header* cannot be understood is misuse and raises; bad *lines* are
@@ -20,11 +20,13 @@ from ._csv import CsvTable
 from ._frames import Frame
 from ._jsonl import JsonLines
 from ._lines import blocks, header_line, opened
+from ._sheets import read_sheet
 from ._tables import REASONS, Chunk, Limits, Position, ReadingsError, Rejected, TableFormat
+from ._workbook import is_workbook, require_readable_kind
 
 __all__ = [
     "REASONS", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "TableFormat",
-    "from_frame", "read_csv", "read_jsonl",
+    "from_frame", "is_json_lines", "is_workbook", "read_csv", "read_jsonl",
 ]  # fmt: skip
 
 
@@ -36,7 +38,7 @@ def read_csv(
     chunk_rows: int = 65_536,
     final: bool = True,
 ) -> Iterator[Chunk]:
-    """Readings of a CSV table, chunk by chunk.
+    """Readings of a CSV table, chunk by chunk; the path of an .xlsx workbook gives those of its sheet.
 
     Parameters
     ----------
@@ -60,12 +62,16 @@ def read_csv(
     """
     layout = TableFormat() if format is None else format
     rows = as_count("chunk_rows", chunk_rows)
+    require_readable_kind(source)
+    if is_workbook(source):
+        yield from read_sheet(source, layout, start, rows, final)  # type: ignore[arg-type]
+        return
     with opened(source) as stream:
         header, after = header_line(stream, layout, final)
         if header is None:
             return
         table = CsvTable(header, layout)
-        begin = start if start.offset >= after else Position(after, 1)
+        begin = start if start.offset >= after else Position(after, layout.first_line - 1)
         if begin.offset != after:
             stream.seek(begin.offset)
         per_chunk = max(1, rows // max(1, table.per_line))
@@ -102,6 +108,14 @@ def read_jsonl(
             stream.seek(start.offset)
         for block in blocks(stream, start, layout.limits.line_bytes, rows, final):
             yield reader.chunk(block)
+
+
+def is_json_lines(path: str | os.PathLike[str], format: str = "csv") -> bool:
+    """Whether a file holds JSON lines: by its suffix, or by the ``format`` of the problem where that does not say."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    return suffix in (".jsonl", ".ndjson", ".json") or (
+        format == "jsonl" and suffix not in (".csv", ".tsv", ".txt", ".dat", ".xlsx", ".xlsm")
+    )
 
 
 def from_frame(

@@ -2,7 +2,9 @@
 
 Understood: ISO 8601 dates and times (``2024-03-31``, ``2024-03-31T12:00``,
 ``2024-03-31 12:00:00.25``), with a zone (``Z``, ``+02``, ``+0200``, ``+02:00``) or in the
-zone that the table names. Rules for the two odd hours of a year in a named zone:
+zone that the table names; and, where the table says so, dates with another order or
+separator (``31.12.2024 14:00``, ``12/31/2024 2:00 PM``, ``2024/12/31``). Rules for the two odd
+hours of a year in a named zone:
 
 * spring: a local time that the clocks skip is refused ("no such local time");
 * autumn: a local time that comes twice means its first pass, unless told otherwise. The rule
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from ..errors import ValueRangeError
 from ._reasons import Reason
 
-__all__ = ["AMBIGUOUS", "ISO", "TimeRule", "Zone", "decimals"]
+__all__ = ["AMBIGUOUS", "DATES", "ISO", "TimeRule", "Zone", "decimals", "written_date"]
 
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
@@ -39,6 +41,47 @@ ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
 )
 _EPOCH = datetime(1970, 1, 1)
+
+#: Orders in which a date may be written besides ISO 8601.
+DATES = ("day first", "month first", "year first")
+_CLOCK = (
+    r"(?:(?:,? |T)(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
+    r"(?: ?([AaPp])\.?[Mm]\.?)?(Z|[+-]\d\d(?::?\d\d)?)?)?"
+)
+_YEAR_LAST = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)" + _CLOCK, re.ASCII)
+_YEAR_FIRST = re.compile(r"(\d{4})([./-])(\d{1,2})\2(\d{1,2})" + _CLOCK, re.ASCII)
+
+
+def written_date(text: str, dates: str | None) -> tuple[str | None, ...] | None:
+    """Year, month, day, hour, minute, second, fraction and zone of a date as texts; None for no date.
+
+    ISO 8601 is always one; ``dates`` names another order that is understood as well. A year of
+    two digits is one of this century.
+
+    Examples
+    --------
+    >>> written_date("1/5/24 2:30 PM", "month first")
+    ('2024', '1', '5', '14', '30', None, None, None)
+    """
+    found = ISO.fullmatch(text)
+    if found is not None:
+        return found.groups()
+    if dates is None:
+        return None
+    found = (_YEAR_FIRST if dates == "year first" else _YEAR_LAST).fullmatch(text)
+    if found is None:
+        return None
+    one, _, two, three, hour, minute, second, fraction, half, zone = found.groups()
+    if dates == "year first":
+        year, month, day = one, two, three
+    else:
+        day, month = (one, two) if dates == "day first" else (two, one)
+        year = three if len(three) == 4 else "20" + three
+    if half is not None:
+        if not 1 <= int(hour) <= 12:
+            return None
+        hour = str(int(hour) % 12 + (12 if half in "Pp" else 0))
+    return year, month, day, hour, minute, second, fraction, zone
 
 
 class Zone:
@@ -136,6 +179,8 @@ class TimeRule:
     origin_ns : int
     earliest_ns, latest_ns : int
         Other times are refused as "time out of bounds".
+    dates : str, optional
+        One of :data:`DATES`: how dates are written that are not ISO 8601; None refuses them.
 
     Examples
     --------
@@ -152,17 +197,23 @@ class TimeRule:
     origin_ns: int = 0
     earliest_ns: int = -2_208_988_800 * SECOND_NS
     latest_ns: int = 7_258_118_400 * SECOND_NS
+    dates: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dates is not None and self.dates not in DATES:
+            raise ValueRangeError(f"dates must be one of {', '.join(DATES)}; got {self.dates!r:.40}.")
 
     def parse(self, text: str) -> int | str:
         """Nanoseconds since 1970 in UTC, or the reason why not."""
         if self.number_ns is not None:
             return self.number(text)
-        found = ISO.fullmatch(text)
+        found = written_date(text, self.dates)
         if found is None:
             return Reason.NOT_A_TIME
-        year, month, day, hour, minute, second, fraction, zone = found.groups()
+        *parts, fraction, zone = found
         try:
-            naive = datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0))
+            year, month, day, hour, minute, second = (int(part or 0) for part in parts)
+            naive = datetime(year, month, day, hour, minute, second)
         except ValueError:
             return Reason.NOT_A_TIME
         whole = naive - _EPOCH
@@ -235,8 +286,23 @@ class TimeRule:
             if size < 10 or size > cells.shape[1]:
                 continue
             rows = np.flatnonzero(length == size)
-            ns[rows], ok[rows] = self._iso_of_length(cells[rows, : int(size)])
+            ns[rows], ok[rows] = self._iso_of_length(self._year_first(cells[rows, : int(size)]))
         return ns, ok
+
+    def _year_first(self, cells: ByteArray) -> ByteArray:
+        """Dates of ten characters in another order, put into that of ISO 8601; all other rows stay as they are."""
+        if self.dates is None:
+            return cells
+        a, b = (4, 7) if self.dates == "year first" else (2, 5)
+        mark = cells[:, a]
+        other = (mark == cells[:, b]) & ((mark == ord(".")) | (mark == ord("/")) | (mark == ord("-")))
+        order = {"day first": [6, 7, 8, 9, 2, 3, 4, 5, 0, 1], "month first": [6, 7, 8, 9, 2, 0, 1, 5, 3, 4]}
+        turned = cells[other]
+        turned[:, :10] = turned[:, order.get(self.dates, list(range(10)))]
+        turned[:, 4] = turned[:, 7] = ord("-")
+        out = cells.copy()
+        out[other] = turned
+        return out
 
     def _iso_of_length(self, cells: ByteArray) -> tuple[IntArray, Mask]:
         """Times of one length; each kind of tail is a subset of the rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
+from collections.abc import Set
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from ..propagators import Exponential
 from ..space import WhitenedSpace
 from .auto import correlation_length, space_of
 from .driven import Bump, Drive, DrivenModel, PointStrength
+from .errors import Complaint, ProblemError
 from .schema import (
     Condition,
     Inclusion,
@@ -38,12 +40,14 @@ from .schema import (
     dotted,
 )
 from .setup import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
-from .tables import mesh, moment_ns, moments, outline, read_sensors, time_series
+from .tables import mesh, missing_files, moment_ns, moments, outline, read_sensors, time_series, written
 
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["build"]
+__all__ = ["build", "first_look"]
+
+_SECTIONS = frozenset(["domain", "field", "physics", "features", "prior", "sensors", "time", "input", "output"])
 
 
 def build(problem: Problem) -> Setup:
@@ -65,9 +69,11 @@ def build(problem: Problem) -> Setup:
 def _built(problem: Problem) -> Setup:
     notes: list[str] = []
     warned: list[str] = []
-    clock = _clock(problem)
-    domain = _domain(problem)
-    sensors = _sensors(problem, domain, warned)
+    complaints, seen = first_look(problem)
+    if complaints:
+        raise ProblemError(complaints, problem.file)
+    clock, domain = seen["time"], seen["domain"]
+    sensors = _sensors(problem, domain, seen["sensors"], warned)
     sources = _bumps(problem, domain, sensors, notes)
     pde, tables = _pde(problem, domain, clock, notes)
     length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
@@ -97,6 +103,35 @@ def _built(problem: Problem) -> Setup:
     )  # fmt: skip
 
 
+def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[Complaint], dict[str, Any]]:
+    """What is wrong with the clock and with all that the problem names, at once; and what was read of it.
+
+    Parameters
+    ----------
+    problem : Problem
+        Or as much of one as can be read.
+    readable : set of str
+        The sections that can be read.
+    """
+    complaints = missing_files(problem, readable)
+    absent = {complaint.key.partition(".")[0] for complaint in complaints}
+    seen: dict[str, Any] = {}
+    for name, needed, look in (
+        ("zone", {"time"}, moments),
+        ("time", {"time", "input"}, _clock),
+        ("domain", {"domain", "sensors"}, _domain),
+        ("sensors", {"domain", "sensors", "field"}, read_sensors),
+    ):
+        if needed <= readable and name not in absent:
+            try:
+                seen[name] = look(problem)
+            except ProblemError as error:
+                complaints += error.complaints
+    if "domain" in seen and "physics" in readable:
+        complaints += _strange_parts(problem, seen["domain"])
+    return list(dict.fromkeys(complaints)), seen
+
+
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
@@ -116,10 +151,10 @@ def _clock(problem: Problem) -> Clock:
     ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000) if ahead is None else round(ahead * unit_ns)
     rule = moments(problem)
     if time.start is None:
-        if problem.input.time_unit is None:
+        if problem.input.time_unit is None or problem.input.time_since is not None:
             raise problem.error(
                 "time.start", "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
-                "times of readings are numbers, give input.time_unit instead.",
+                "times of readings are numbers since the start, give input.time_unit instead.",
             )  # fmt: skip
         return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
     origin = moment_ns(problem, "time.start", time.start, rule)
@@ -143,6 +178,11 @@ def _input(problem: Problem, clock: Clock) -> InputPlan:
         factor=factor,
         shift=shift,
         delimiter=given.delimiter,
+        origin_ns=None
+        if given.time_since is None
+        else moment_ns(problem, "input.time_since", given.time_since, moments(problem)),
+        dates=given.dates,
+        written=written(given),
     )
 
 
@@ -212,8 +252,11 @@ def _renamed(problem: Problem, domain: Domain) -> Domain:
         raise problem.error("domain.parts", str(error)) from error
 
 
-def _sensors(problem: Problem, domain: Domain, warned: list[str]) -> SensorTable:
-    ids, coords, noise, offset = read_sensors(problem)
+def _sensors(
+    problem: Problem, domain: Domain, read: tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray],
+    warned: list[str],
+) -> SensorTable:  # fmt: skip
+    ids, coords, noise, offset = read
     if coords.shape[1] != domain.dimension:
         raise problem.error("sensors", f"have {coords.shape[1]} coordinates, but the domain has {domain.dimension}.")
     inside = np.asarray(domain.contains(coords), dtype=np.bool_)
@@ -327,21 +370,27 @@ def _diffusion(problem: Problem, domain: Domain) -> Any:
 def _conditions(
     problem: Problem, domain: Domain, clock: Clock, tables: list[TimeSeries]
 ) -> dict[str, LibraryCondition]:
-    found: dict[str, LibraryCondition] = {}
+    return {
+        name: _condition(problem, dotted(("physics", "boundary", name)), condition, clock, tables)
+        for name, condition in problem.physics.boundary.items()
+    }
+
+
+def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
+    """Conditions on parts that the domain does not have, and parts without one."""
+    found: list[Complaint] = []
     parts = ", ".join(domain.parts[:12]) + (", ..." if len(domain.parts) > 12 else "")
-    for name, condition in problem.physics.boundary.items():
-        key = dotted(("physics", "boundary", name))
+    given = problem.physics.boundary
+    for name in given:
         if not any(fnmatchcase(part, name) for part in domain.parts):
             near = difflib.get_close_matches(name, domain.parts, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise problem.error(key, f"this domain has no boundary part {name!r}; {hint}It has {parts}.")
-        found[name] = _condition(problem, key, condition, clock, tables)
-    for part in domain.parts:
-        if found and not any(fnmatchcase(part, pattern) for pattern in found):
-            raise problem.error(
-                "physics.boundary", f"leaves the part {part!r} without a condition (parts: {parts}); add it, or \"*\" "
-                "for the rest.",
-            )  # fmt: skip
+            key = dotted(("physics", "boundary", name))
+            found.append(Complaint(key, f"this domain has no boundary part {name!r}; {hint}It has {parts}."))
+    bare = [part for part in domain.parts if given and not any(fnmatchcase(part, pattern) for pattern in given)]
+    if bare and not found:
+        text = f"leaves the part {bare[0]!r} without a condition (parts: {parts}); add it, or \"*\" for the rest."
+        found.append(Complaint("physics.boundary", text))
     return found
 
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import RFKalmanError
 from ..filters import kalman
-from ..io.readings import Chunk, from_frame, read_csv, read_jsonl
+from ..io.readings import Chunk, from_frame, is_json_lines, read_csv, read_jsonl
 from ..io.store import STATUSES, Status
 from ..runs.arrivals import BEFORE, examine, trusted_end
 from ..statespace import Gaussian, Observation
@@ -83,6 +83,7 @@ class DataReport:
     gaps: int
     out_of_order: int
     too_late: int
+    unread: list[str] = field(default_factory=list)  # the first lines that are no readings: file, line, cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +314,8 @@ def _memory(setup: Setup) -> float:
 # -- the data ---------------------------------------------------------------------------------------------------------
 
 
-def _chunks(setup: Setup, readings: Any) -> Iterator[Chunk]:
+def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
+    """Readings, and the file they are from."""
     layout = setup.table_format()
     if readings is True:
         if not setup.input.files:
@@ -322,18 +324,18 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[Chunk]:
     if isinstance(readings, (str, os.PathLike)):
         readings = [readings]
     if isinstance(readings, Sequence) and readings and isinstance(readings[0], (str, os.PathLike)):
-        reader = read_csv if setup.input.format == "csv" else read_jsonl
         for path in readings:
+            reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
             try:
-                yield from reader(path, layout)
+                yield from ((f"{os.path.basename(path)}, ", chunk) for chunk in reader(path, layout))
             except OSError as error:
                 raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
             except RFKalmanError as error:
                 raise setup.problem.error("input", f"{os.fspath(path)}: {error}") from error
     elif isinstance(readings, Iterable) and not (hasattr(readings, "columns") or isinstance(readings, dict)):
-        yield from readings
+        yield from (("", chunk) for chunk in readings)
     else:
-        yield from from_frame(readings, layout)
+        yield from (("", chunk) for chunk in from_frame(readings, layout))
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
@@ -345,10 +347,12 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     usable: list[NDArray[np.int64]] = []
     which: list[NDArray[np.int64]] = []
     newest = -(2**63)
+    unread: list[str] = []
     # Without a window of its own a live run waits for batches, not for a time: none of these would be late.
     window = 2**62 if clock.reorder_ns is None else clock.reorder_ns + (clock.step_ns or 0)
-    for chunk in _chunks(setup, readings):
+    for file, chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)
+        unread += [f"{file}line {r.line}: {r.reason} ({r.excerpt!r})" for r in chunk.rejected[: 3 - len(unread)]]
         if not len(chunk):
             continue
         lookup = sensors.indices(chunk.names)
@@ -390,6 +394,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         far_ahead=int(when.size - far),
         usable=far,
         rejected=dict(rejected),
+        unread=unread,
         unknown_names=sorted(strangers),
         silent=[name for name, said in zip(sensors.ids, heard, strict=True) if not said],
         far_names=sorted({sensors.ids[i] for i in row[far:].tolist()}),
@@ -453,7 +458,7 @@ def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
         warn("sensors", f"{len(data.silent)} sensors have no readings: {', '.join(data.silent[:5])}.")
     if data.rejected:
         listed = ", ".join(f"{n} {reason}" for reason, n in sorted(data.rejected.items(), key=lambda p: -p[1])[:4])
-        warn("input", f"lines that are no readings: {listed}.")
+        warn("input", f"lines that are no readings: {listed}. The first: {'; '.join(data.unread)}.")
     if data.readings and data.out_of_range > 0.2 * data.readings:
         share = 100 * data.out_of_range / data.readings
         warn("input.range", f"{share:.0f} % of the readings are out of range; is input.unit right?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -9,12 +10,12 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import tomli_w
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from ..errors import RFKalmanError
@@ -110,8 +111,10 @@ class Problem(Section):
         try:
             super().__init__(**sections)
         except ValidationError as error:
-            raise _readable(error) from None
-        self._convert()
+            raise _everything_wrong(sections, error) from None
+        self._units, self._numbers, complaints = _converted({name: getattr(self, name) for name in _SECTIONS})
+        if complaints:
+            raise ProblemError(complaints)
 
     @model_validator(mode="before")
     @classmethod
@@ -168,15 +171,17 @@ class Problem(Section):
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any], *, folder: str | os.PathLike[str] = ".", file: str = "") -> Self:
         """A problem from nested dicts, as a TOML parser gives them."""
-        if "version" not in tables:
-            raise ProblemError(Complaint("version", "is needed: write version = 1 at the top of the file."), file)
+        given = {str(key): value for key, value in tables.items()}
         complaints = [Complaint(key, text) for key, text in _beyond_numbers(tables)]
+        if "version" not in given:
+            complaints.append(Complaint("version", "is needed: write version = 1 at the top of the file."))
         if complaints:
             raise ProblemError(complaints, file)
         try:
-            problem = cls(**{str(key): value for key, value in tables.items()})
+            problem = cls(**given)
         except ProblemError as error:
-            raise error.within(file) from None
+            draft = Draft(given, Path(folder), error.complaints)
+            raise ProblemError([*error.complaints, *draft.complaints()], file) from None
         problem._folder, problem._file = Path(folder), file
         return problem
 
@@ -208,7 +213,9 @@ class Problem(Section):
 
     def referenced(self) -> list[tuple[str, Path]]:
         """Files that are part of the problem (not of its data): key and resolved path."""
-        return [(dotted(at), self.path(text)) for at, text in _files(self) if at[0] not in ("input", "output")]
+        from .tables import files_of
+
+        return [(dotted(at), self.path(text)) for at, text in files_of(self) if at[0] not in ("input", "output")]
 
     @classmethod
     def schema_json(cls) -> str:  # type: ignore[override]
@@ -334,39 +341,118 @@ class Problem(Section):
 
         return check(self, readings, **options)
 
-    # -- units --------------------------------------------------------------------------------------------------------
 
-    def _convert(self) -> None:
-        complaints: list[Complaint] = []
-        given: dict[str, Any] = {"dimension": _dimension(self.domain)}
-        for name, key, text in (
-            ("length", "domain.unit", self.domain.unit),
-            ("time", "time.unit", self.time.unit),
-            ("field", "field.unit", self.field.unit),
-            ("capacity", "physics.capacity", self.physics.capacity),
-        ):
+# -- everything that is wrong, at once --------------------------------------------------------------------------------
+
+_SECTIONS: dict[str, TypeAdapter[Any]] = {
+    "domain": TypeAdapter(DomainSection), "field": TypeAdapter(FieldSection), "physics": TypeAdapter(Physics),
+    "features": TypeAdapter(Features), "prior": TypeAdapter(PriorSection), "sensors": TypeAdapter(Sensors),
+    "time": TypeAdapter(TimeSection), "input": TypeAdapter(Input), "output": TypeAdapter(Output),
+}  # fmt: skip
+
+
+def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that can be read, whatever is wrong with the others; without keys that are complained of already."""
+    found = {}
+    plain = twins.plain(given)
+    for name, adapter in _SECTIONS.items():
+        section = plain.get(name, {})
+        for _ in range(2):
             try:
-                alone: dict[str, Any] = {name: text}
-                Units(**alone)
-                given[name] = text
-            except RFKalmanError as error:
-                complaints.append(Complaint(key, str(error)))
-        if complaints:
-            raise ProblemError(complaints)
-        units = Units(**given)
-        numbers: dict[str, float] = {}
-        for at, value, kind in quantities(self):
+                found[name] = adapter.validate_python(section)
+                break
+            except ValidationError as error:
+                section = _without(section, error)
+    return found
+
+
+def _without(section: Any, error: ValidationError) -> Any:
+    """A section without the keys that an error names; one that is only misspelt goes under the name that was meant."""
+    if not isinstance(section, Mapping):
+        return section
+    kept = dict(section)
+    for item in error.errors(include_url=False):
+        at = [part for part in item["loc"] if not str(part).startswith("<")]
+        if at:
+            kept.pop(at[0], None)
+        elif item["type"] == "unknown_key":
+            value = kept.pop(item["ctx"]["key"], None)
+            for meant in item["ctx"]["near"]:
+                kept.setdefault(meant, value)
+    return kept
+
+
+def _everything_wrong(given: Mapping[str, Any], error: ValidationError) -> ProblemError:
+    """What the sections say of themselves, and what is wrong with the others beyond that."""
+    try:
+        further = _converted(_valid(given))[2]
+    except RFKalmanError:
+        further = []
+    return ProblemError([*map(_sentence, error.errors(include_url=False)), *further])
+
+
+class Draft:
+    """The sections of a problem that nothing is wrong with: enough to look at the files they name at once."""
+
+    def __init__(self, given: Mapping[str, Any], folder: Path, complaints: Sequence[Complaint]) -> None:
+        self.file, self._folder, self.sections = "", folder, dict[str, Any]()
+        wrong = {re.split(r"[.\[]", complaint.key)[0] for complaint in complaints}
+        with contextlib.suppress(RFKalmanError):
+            # What is wrong with a section may be just what its files are read with.
+            self.sections = {name: section for name, section in _valid(given).items() if name not in wrong}
+            self.units, self._numbers, _ = _converted(self.sections)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["sections"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def complaints(self) -> list[Complaint]:
+        """What is wrong with files, clock and table of sensors, as far as the rest is right."""
+        from .build import first_look
+
+        return first_look(self, frozenset(self.sections))[0] if self.sections else []  # type: ignore[arg-type]
+
+    dimension = property(lambda self: _dimension(self.domain))
+    axes = Problem.axes
+    number, given, numbers, path, error = Problem.number, Problem.given, Problem.numbers, Problem.path, Problem.error
+    _file = property(lambda self: self.file)
+
+
+def _converted(sections: Mapping[str, Any]) -> tuple[Units | None, dict[str, float], list[Complaint]]:
+    """Units and quantities of the given sections in them, and everything that is wrong with them or between them."""
+    complaints: list[Complaint] = []
+    given: dict[str, Any] = {"dimension": _dimension(sections["domain"])} if "domain" in sections else {}
+    wrong = set()
+    for name, section, key in (
+        ("length", "domain", "unit"), ("time", "time", "unit"), ("field", "field", "unit"),
+        ("capacity", "physics", "capacity"),
+    ):  # fmt: skip
+        if section not in sections:
+            wrong.add(name)
+            continue
+        try:
+            text = getattr(sections[section], key)
+            alone: dict[str, Any] = {name: text}
+            Units(**alone)
+            given[name] = text
+        except RFKalmanError as error:
+            wrong.add(name)
+            complaints.append(Complaint(f"{section}.{key}", str(error)))
+    units = Units(**given)
+    numbers: dict[str, float] = {}
+    for name, section in sections.items():
+        for at, value, kind in quantities(section, (name,)):
             key = dotted(at)
+            if wrong & units.based_on(kind):
+                continue
             try:
                 numbers[key] = units.convert(value, kind)
             except RFKalmanError as error:
                 complaints.append(Complaint(key, str(error)))
-        if complaints:
-            raise ProblemError(complaints)
-        self._units, self._numbers = units, numbers
-        complaints = [Complaint(key, text) for key, text in _inconsistent(self)]
-        if complaints:
-            raise ProblemError(complaints)
+    complaints += [Complaint(key, text) for key, text in _inconsistent(sections, numbers, units, wrong)]
+    return units, numbers, complaints
 
 
 def _dimension(domain: Any) -> int:
@@ -382,78 +468,105 @@ def _dimension(domain: Any) -> int:
     return 2
 
 
-def _inconsistent(problem: Problem) -> list[tuple[str, str]]:
-    """What no single key can see."""
-    found = []
-    d, domain, number = problem.dimension, problem.domain, problem._numbers
-    axes = domain.axes if domain.axes is not None else ["x", "y", "z"][:d]
+def _inconsistent(
+    sections: Mapping[str, Any], number: Mapping[str, float], units: Units, wrong: Set[str]
+) -> Iterator[tuple[str, str]]:
+    """What no single key can see, as far as the sections it concerns can be read."""
+    if "domain" in sections:
+        yield from _about_domain(sections["domain"], number)
+    if sections.keys() >= {"domain", "physics"}:
+        yield from _about_physics(sections["domain"], sections["physics"], number)
+    if sections.keys() >= {"domain", "sensors"}:
+        yield from _about_sensors(sections["domain"], sections["sensors"])
+    if "input" in sections:
+        given = sections["input"]
+        if number.get("input.range[0]", -math.inf) >= number.get("input.range[1]", math.inf):
+            yield "input.range", f"must be [low, high]; got {given.range}."
+        if given.time_since is not None and given.time_unit is None:
+            yield "input.time_unit", "is needed with input.time_since: what the numbers count, such as 's'."
+    if "output" in sections and sections["output"].maps and sections["output"].every is not None:
+        yield "output.every", "give either maps (times) or every (a distance), not both."
+    for section, name, convert, base in (
+        ("input", "unit", units.affine, "field"), ("sensors", "unit", units.length_factor, "length"),
+        ("input", "time_unit", units.nanoseconds, ""), ("domain", "file_unit", units.length_factor, "length"),
+    ):  # fmt: skip
+        unit = getattr(sections.get(section), name, None)
+        if unit is None or base in wrong:
+            continue
+        if (section, name, unit) == ("domain", "file_unit", "degree"):
+            if "sensors" in sections and sections["sensors"].origin is None:
+                yield "sensors.origin", "is needed where domain.file_unit is 'degree': [latitude, longitude]."
+            continue
+        try:
+            convert(unit)
+        except RFKalmanError as error:
+            yield f"{section}.{name}", str(error)
+
+
+def _axes(domain: Any) -> list[str]:
+    return list(domain.axes) if domain.axes is not None else ["x", "y", "z"][: _dimension(domain)]
+
+
+def _about_domain(domain: Any, number: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    d, axes = _dimension(domain), _axes(domain)
     if len(axes) != d:
-        found.append(("domain.axes", f"names {len(axes)} axes, but the domain has {d}."))
+        yield "domain.axes", f"names {len(axes)} axes, but the domain has {d}."
     if len(set(axes)) != len(axes):
-        found.append(("domain.axes", "must be different names."))
-    if domain.kind == "interval" and not number["domain.upper"] > number["domain.lower"]:
-        found.append(("domain.upper", f"must lie above domain.lower ({domain.lower}); got {domain.upper!r}."))
+        yield "domain.axes", "must be different names."
+    if domain.kind == "interval" and number.get("domain.upper", math.inf) <= number.get("domain.lower", -math.inf):
+        yield "domain.upper", f"must lie above domain.lower ({domain.lower}); got {domain.upper!r}."
     if domain.kind == "box":
         if len(domain.upper) != len(domain.lower):
-            found.append(("domain.upper", f"has {len(domain.upper)} coordinates, domain.lower {len(domain.lower)}."))
-        elif any(b <= a for a, b in zip(problem.numbers("domain.lower"), problem.numbers("domain.upper"), strict=True)):
-            found.append(("domain.upper", "must lie above domain.lower on every axis."))
+            yield "domain.upper", f"has {len(domain.upper)} coordinates, domain.lower {len(domain.lower)}."
+        elif any(
+            number.get(f"domain.upper[{i}]", math.inf) <= number.get(f"domain.lower[{i}]", -math.inf) for i in range(d)
+        ):
+            yield "domain.upper", "must lie above domain.lower on every axis."
     if number.get("domain.inner_radius", 0.0) >= number.get("domain.radius", math.inf):
-        found.append(("domain.inner_radius", "must be smaller than domain.radius."))
-    physics = problem.physics
+        yield "domain.inner_radius", "must be smaller than domain.radius."
+
+
+def _about_physics(domain: Any, physics: Physics, number: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    d, axes = _dimension(domain), _axes(domain)
     for key, listed in (("diffusion", physics.diffusion), ("velocity", physics.velocity)):
         values = listed if isinstance(listed, list) else getattr(listed, "value", None)
         if isinstance(values, list) and len(values) != d:
-            found.append((f"physics.{key}", f"has {len(values)} components, but the domain has {d} axes."))
+            yield f"physics.{key}", f"has {len(values)} components, but the domain has {d} axes."
     axis = getattr(physics.diffusion, "axis", 0)
     if axis not in axes and axis not in range(d):
-        found.append(("physics.diffusion.axis", f"is {axis!r}, but the axes are {', '.join(axes)}."))
+        yield "physics.diffusion.axis", f"is {axis!r}, but the axes are {', '.join(axes)}."
     for key in ("interfaces", "knots"):
-        at = problem.numbers(f"physics.diffusion.{key}")
+        count = len(getattr(physics.diffusion, key, []))
+        at = [number.get(f"physics.diffusion.{key}[{i}]", math.nan) for i in range(count)]
         if any(b <= a for a, b in itertools.pairwise(at)):
-            found.append((f"physics.diffusion.{key}", "must increase."))
+            yield f"physics.diffusion.{key}", "must increase."
     if isinstance(physics.diffusion, Regions) and domain.kind != "mesh":
-        found.append(("physics.diffusion.regions", "regions are those of a mesh; this domain has none."))
+        yield "physics.diffusion.regions", "regions are those of a mesh; this domain has none."
     for key in ("lower", "upper"):
         corner = getattr(physics.diffusion, key, None)
         if isinstance(corner, list) and len(corner) != d:
-            found.append((f"physics.diffusion.{key}", f"has {len(corner)} coordinates, but the domain has {d} axes."))
+            yield f"physics.diffusion.{key}", f"has {len(corner)} coordinates, but the domain has {d} axes."
     for i, source in enumerate(physics.sources):
         if source.place is not None and len(source.place) != d:
             key = f"physics.sources[{i}].place"
-            found.append((key, f"has {len(source.place)} coordinates, but the domain has {d} axes."))
+            yield key, f"has {len(source.place)} coordinates, but the domain has {d} axes."
         if source.name in [other.name for other in physics.sources[:i]]:
-            found.append((f"physics.sources[{i}].name", f"is {source.name!r} again; sources need names of their own."))
-    for i, entry in enumerate(problem.sensors.table):
+            yield f"physics.sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
+
+
+def _about_sensors(domain: Any, sensors: Sensors) -> Iterator[tuple[str, str]]:
+    d = _dimension(domain)
+    for i, entry in enumerate(sensors.table):
         if len(entry.at) != d:
-            found.append((f"sensors.table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."))
-        if entry.noise is None and problem.sensors.noise is None:
-            found.append((f"sensors.table[{i}].noise", "is needed here, or sensors.noise for all sensors."))
-    sensors = problem.sensors
+            yield f"sensors.table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."
+        if entry.noise is None and sensors.noise is None:
+            yield f"sensors.table[{i}].noise", "is needed here, or sensors.noise for all sensors."
     if sensors.file is not None and sensors.noise is None and sensors.noise_column is None:
-        found.append(("sensors.noise", "is needed (or sensors.noise_column): the noise std of a reading."))
+        yield "sensors.noise", "is needed (or sensors.noise_column): the noise std of a reading."
     if sensors.coordinates is not None and len(sensors.coordinates) != d:
-        found.append(("sensors.coordinates", f"names {len(sensors.coordinates)} columns; the domain has {d} axes."))
-    if problem.input.range is not None:
-        low, high = problem.numbers("input.range")
-        if not low < high:
-            found.append(("input.range", f"must be [low, high]; got {problem.input.range}."))
-    if problem.output.maps and problem.output.every is not None:
-        found.append(("output.every", "give either maps (times) or every (a distance), not both."))
-    for key, unit in (("input.unit", problem.input.unit), ("sensors.unit", sensors.unit),
-                      ("input.time_unit", problem.input.time_unit),
-                      ("domain.file_unit", getattr(domain, "file_unit", None))):  # fmt: skip
-        if unit is not None:
-            try:
-                if key == "input.unit":
-                    problem.units.affine(unit)
-                elif key == "input.time_unit":
-                    problem.units.nanoseconds(unit)
-                else:
-                    problem.units.length_factor(unit)
-            except RFKalmanError as error:
-                found.append((key, str(error)))
-    return found
+        yield "sensors.coordinates", f"names {len(sensors.coordinates)} columns; the domain has {d} axes."
+    if sensors.origin is not None and d < 2:
+        yield "sensors.origin", "latitude and longitude are two axes; this domain has one."
 
 
 def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -482,28 +595,6 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _sorted(value[k]) for k in sorted(value)}
     return [_sorted(v) for v in value] if isinstance(value, list) else value
-
-
-def _files(section: BaseModel, at: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
-    """Every ``file`` key of a section and the tables below it."""
-    found: list[tuple[tuple[str | int, ...], str]] = []
-    for name in type(section).model_fields:
-        value, here = getattr(section, name), (*at, name)
-        if name == "file" and isinstance(value, str):
-            found.append((here, value))
-        elif isinstance(value, BaseModel):
-            found += _files(value, here)
-        elif isinstance(value, Mapping):
-            for key, entry in value.items():
-                found += _files(entry, (*here, key)) if isinstance(entry, BaseModel) else []
-        elif isinstance(value, list):
-            for i, entry in enumerate(value):
-                found += _files(entry, (*here, i)) if isinstance(entry, BaseModel) else []
-    return found
-
-
-def _readable(error: ValidationError) -> ProblemError:
-    return ProblemError([_sentence(item) for item in error.errors(include_url=False)])
 
 
 def _sentence(item: ErrorDetails) -> Complaint:

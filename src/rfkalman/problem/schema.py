@@ -22,17 +22,19 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    ModelWrapValidatorHandler,
     StringConstraints,
     Tag,
+    ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 __all__ = [
     "LIMITS", "BallDomain", "BoxDomain", "Condition", "Features", "FieldSection", "Input", "IntervalDomain",
     "MeshDomain", "Output", "Physics", "PointSource", "PolygonDomain", "PriorSection", "ProcessNoise", "Section",
     "SensorEntry", "Sensors", "Series", "SourceFieldSection", "TimeSection", "UnknownValue", "VelocityTable",
-    "dotted", "quantities",
+    "Written", "dotted", "quantities",
 ]  # fmt: skip
 
 #: What a problem may ask for at most; beyond, it is a mistake or an attack.
@@ -141,7 +143,12 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
+def _limit(value: Any) -> Any:
+    return value if isinstance(value, float) and math.isinf(value) else _quantity(value)
+
+
 Quantity = Annotated[float | str, BeforeValidator(_quantity)]
+Limit = Annotated[float | str, BeforeValidator(_limit)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 PathText = Annotated[str, StringConstraints(min_length=1, max_length=4096), BeforeValidator(lambda v: _path(v))]
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -156,26 +163,66 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, ser_json_inf_nan="strings")
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        for key in given:
-            if key not in cls.model_fields:
-                near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.6)
-                hint = f"did you mean {near[0]!r}?" if near else f"keys here are {', '.join(cls.model_fields)}."
-                raise PydanticCustomError("unknown_key", "{hint}", {"key": str(key), "hint": hint})
-        return given
+    def _known_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, Mapping) else []
+        if not unknown:
+            return handler(given)
+        found: list[InitErrorDetails] = []
+        meant: set[tuple[str, ...]] = set()
+        for key in unknown:
+            near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]!r}?" if near else f"keys here are {', '.join(cls.model_fields)}."
+            kind = PydanticCustomError("unknown_key", "{hint}", {"key": str(key), "hint": hint, "near": near[:1]})
+            found.append(InitErrorDetails(type=kind, input=key))
+            meant.update((name,) for name in near)
+        # What else is wrong in the table is said in the same breath.
+        try:
+            handler({key: value for key, value in given.items() if key not in unknown})
+        except ValidationError as error:
+            for item in error.errors(include_url=False):
+                if item["type"] == "missing" and item["loc"] in meant:
+                    continue
+                ctx = {**item.get("ctx", {}), "said": item["msg"]}
+                again = PydanticCustomError(item["type"], "{said}", ctx)
+                found.append(InitErrorDetails(type=again, loc=item["loc"], input=item["input"]))
+        raise ValidationError.from_exception_data(cls.__name__, found)
+
+
+# -- tables that a problem names --------------------------------------------------------------------------------------
+
+Dates = Literal["day first", "month first", "year first"]
+
+
+class Written(Section):
+    """How a table is written where it is not plain CSV: names on the first line, UTF-8, decimal points."""
+
+    decimal: Literal[".", ","] | None = Field(None, description="Decimal sign of its numbers; a point by default.")
+    encoding: Literal["utf-8", "cp1252"] | None = Field(None, description="cp1252 for text as Windows writes it.")
+    names_line: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
+        None, description="Line of the column names, from 1; lines above it are not read."
+    )
+    data_line: Annotated[int, Field(ge=2, le=1001, strict=True)] | None = Field(
+        None, description="Line of the first row; by default the one after the names."
+    )
+    sheet: Text | None = Field(None, description="Sheet of a workbook (.xlsx); by default its first.")
+
+    @model_validator(mode="after")
+    def _lines(self) -> Self:
+        if self.data_line is not None and self.data_line <= (self.names_line or 1):
+            raise PydanticCustomError("lines", "data_line must come after names_line")
+        return self
 
 
 # -- values that may be known, tabulated or unknown -------------------------------------------------------------------
 
 
-class Series(Section):
+class Series(Written):
     """A table in time: linear in between, constant beyond its ends."""
 
-    file: PathText = Field(description="CSV file, relative to the problem file.")
+    file: PathText = Field(description="CSV file or .xlsx workbook, relative to the problem file.")
+    dates: Dates | None = Field(None, description="Order of dates that are not ISO 8601.")
     time: Text = Field("time", description="Column of the times: dates, or numbers in time.unit since the start.")
     value: Text = Field("value", description="Column of the values.")
     unit: str | None = Field(None, max_length=80, description="Unit of the values; by default that of the key.")
@@ -305,8 +352,8 @@ class PolygonDomain(_Domain):
         if self.file is not None and self.file_unit is None:
             raise PydanticCustomError(
                 "incomplete",
-                "a GeoJSON file holds degrees by its standard, which are no lengths: project it, and say with "
-                "`file_unit` in which unit of length its coordinates are",
+                "a GeoJSON file holds degrees by its standard: say file_unit = 'degree' (with sensors.origin), or "
+                "project it and say with `file_unit` in which unit of length its coordinates are",
             )
         if self.file is not None and self.holes:
             raise PydanticCustomError("incomplete", "holes come with the file; leave `holes` out")
@@ -597,16 +644,21 @@ def _name(value: Any) -> Any:
     return str(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else value
 
 
-class Sensors(Section):
+class Sensors(Written):
     """Where readings are taken and how good they are."""
 
-    file: PathText | None = Field(None, description="CSV file with a header line.")
+    file: PathText | None = Field(None, description="CSV file with a header line, or .xlsx workbook.")
     table: list[SensorEntry] = Field(default_factory=list, max_length=LIMITS["sensors"])
     id: Text = Field("id", description="Column of the names.")
     coordinates: list[Text] | None = Field(
         None, max_length=3, description="Columns of the coordinates; by default the names of the axes."
     )
     unit: str | None = Field(None, max_length=40, description="Unit of the coordinate columns.")
+    origin: list[float] | None = Field(
+        None, min_length=2, max_length=2,
+        description="[latitude, longitude] in degrees: the first two coordinates are latitude and longitude, taken to "
+        "distances east and north of this place.",
+    )  # fmt: skip
     noise: Annotated[Quantity | None, Dim("spread")] = Field(None, description="Noise std of every sensor.")
     noise_column: Text | None = Field(None, description="Column of noise stds, in the unit of the field.")
     offset: Annotated[Quantity | None, Dim("spread")] = Field(
@@ -623,6 +675,13 @@ class Sensors(Section):
     def _one_source(self) -> Self:
         if (self.file is None) == (not self.table):
             raise PydanticCustomError("incomplete", "give either `file` or [[sensors.table]] entries")
+        if self.origin is not None:
+            if self.file is None or self.coordinates is None:
+                raise PydanticCustomError(
+                    "incomplete", "`origin` goes with `file` and coordinates = [latitude column, longitude column]"
+                )
+            if not (abs(self.origin[0]) <= 90.0 and abs(self.origin[1]) <= 360.0):
+                raise PydanticCustomError("origin", "`origin` must be [latitude, longitude] in degrees")
         names = [entry.id for entry in self.table]
         twice = {name for name in names if names.count(name) > 1} if len(names) < 2000 else _twice(names)
         if twice:
@@ -654,7 +713,7 @@ class TimeSection(Section):
     )
 
 
-class Input(Section):
+class Input(Written):
     """Tables of readings."""
 
     files: Annotated[list[PathText], BeforeValidator(_listed)] = Field(
@@ -670,14 +729,20 @@ class Input(Section):
         default_factory=dict, description="Read only lines with these values in these columns."
     )
     unit: str | None = Field(None, max_length=80, description="Unit of the values; by default field.unit.")
+    dates: Dates | None = Field(
+        None, description="Order of dates that are not ISO 8601: 31.12.2024 (day first), 12/31/2024, 2024/12/31."
+    )
     time_unit: str | None = Field(
         None, max_length=20, description="Times are numbers in this unit since the start, not dates."
+    )
+    time_since: Annotated[str, BeforeValidator(_date)] | None = Field(
+        None, description="The date from which time_unit counts: 1970-01-01T00:00Z for Unix time."
     )
     missing: list[Annotated[str, BeforeValidator(lambda v: _missing(v))]] = Field(
         default_factory=lambda: ["", "NaN", "nan", "NA", "null"], max_length=100
     )
-    range: Annotated[list[Quantity] | None, Dim("field")] = Field(
-        None, min_length=2, max_length=2, description="Readings outside [low, high] are set aside."
+    range: Annotated[list[Limit] | None, Dim("limit")] = Field(
+        None, min_length=2, max_length=2, description="Readings outside [low, high] are set aside; -inf, inf: no limit."
     )
     gate: float | None = Field(
         None, gt=0.0, description="Readings further than this many predictive stds away are set aside."

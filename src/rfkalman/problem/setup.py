@@ -196,6 +196,12 @@ class InputPlan:
     factor, shift : float
         Value in the unit of the field = factor * value in the file + shift.
     delimiter : str
+    origin_ns : int or None
+        From where a numeric time column counts; None: from the start.
+    dates : str or None
+        Order of dates that are not ISO 8601.
+    written : dict of str to Any
+        Those of ``decimal``, ``encoding``, ``names_line``, ``data_line`` and ``sheet`` that are given.
 
     :meth:`Setup.table_format` says the same to ``rfkalman.io``.
     """
@@ -213,6 +219,9 @@ class InputPlan:
     factor: float
     shift: float
     delimiter: str = ","
+    origin_ns: int | None = None
+    dates: str | None = None
+    written: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +304,13 @@ class Setup:
             missing=plan.missing,
             zone=self.clock.zone,
             number_ns=plan.number_ns,
-            origin_ns=self.clock.origin_ns,
+            origin_ns=self.clock.origin_ns if plan.origin_ns is None else plan.origin_ns,
             delimiter=plan.delimiter,
             factor=plan.factor,
             shift=plan.shift,
+            dates=plan.dates,
+            exclude=tuple(self.problem.sensors.exclude),
+            **plan.written,
         )
 
     def functional(self, indices: Sequence[int] | NDArray[Any]) -> Functional:

@@ -2,64 +2,133 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from .._checks import FloatArray
 from ..conditions import TimeSeries
 from ..domains import Mesh, Polygon
 from ..errors import RFKalmanError
+from ..io.readings import ReadingsError, is_workbook
+from ..io.texts import cut_lines, number
 from ..io.timestamps import TimeRule
-from .schema import LIMITS, Series
+from .errors import Complaint, ProblemError
+from .places import FARTHEST_M, local_plane
+from .schema import LIMITS, Series, Written, dotted
 from .setup import Clock
 
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["Columns", "mesh", "outline", "read_columns", "read_sensors", "time_series"]
-
-#: Column name -> texts, one per line of the table.
-Columns = dict[str, list[str]]
+__all__ = ["Columns", "mesh", "outline", "read_columns", "read_sensors", "time_series", "written"]
 
 
-def read_columns(problem: Problem, key: str, path: Path, wanted: Sequence[str], limit: int) -> Columns:
-    """Columns of a CSV file with a header line; errors name the key that asked for the file."""
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of a table as texts, and the line of each row."""
+
+    texts: dict[str, list[str]]
+    lines: list[int]
+
+
+def written(given: Written) -> dict[str, Any]:
+    """How a table is written, where the problem says so; the keywords are those of ``TableFormat``."""
+    keys = ("decimal", "encoding", "names_line", "data_line", "sheet")
+    return {key: getattr(given, key) for key in keys if getattr(given, key) is not None}
+
+
+def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
+    """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
     _require_size(problem, key, path)
+    names_line = given.names_line or 1
+    data_line = given.data_line or names_line + 1
+    header: list[str] = []
+    places: list[int] = []
+    found = Columns({name: [] for name in wanted}, [])
+    complaints: list[Complaint] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            first = stream.readline()
-            delimiter = max(",;\t", key=first.count)
-            stream.seek(0)
-            lines = csv.reader(stream, delimiter=delimiter, strict=True)
-            header = [name.strip() for name in next(lines, [])]
-            missing = [name for name in wanted if name not in header]
-            if missing:
-                raise problem.error(
-                    key, f"{path.name} has no column {missing[0]!r}; its columns are {', '.join(header)[:200]}."
-                )
-            places = [header.index(name) for name in wanted]
-            found: Columns = {name: [] for name in wanted}
-            for count, line in enumerate(lines, start=1):
-                if not line:
-                    continue
-                if count > limit:
-                    raise problem.error(key, f"{path.name} has more than {limit} lines.")
-                if len(line) != len(header):
-                    raise problem.error(
-                        key, f"{path.name}, line {lines.line_num}: {len(line)} fields under a header of {len(header)}."
-                    )
-                for name, place in zip(wanted, places, strict=True):
-                    found[name].append(line[place].strip())
+        how = {"encoding": given.encoding or "utf-8", "sheet": given.sheet, "decimal": given.decimal or "."}
+        for line, cells in cut_lines(path, delimiter=_delimiter(path, names_line), **how):  # type: ignore[arg-type]
+            if line == names_line:
+                header = cells
+                while header and not header[-1]:
+                    header.pop()
+                missing = [name for name in wanted if name not in header]
+                if missing:
+                    shown = f"its columns are {', '.join(header)[:200]}."
+                    texts = [f"{path.name} has no column {name!r}; {shown}" for name in missing]
+                    raise ProblemError([Complaint(key, text) for text in texts], problem.file)
+                places = [header.index(name) for name in wanted]
+            if line < data_line or not header:
+                continue
+            if len(found.lines) >= limit:
+                raise problem.error(key, f"{path.name} has more than {limit} lines.")
+            if is_workbook(path):
+                cells += [""] * (len(header) - len(cells))
+            if len(cells) < len(header) or any(cells[len(header) :]):
+                count = f"{len(cells)} fields under a header of {len(header)}"
+                complaints.append(Complaint(key, f"{path.name}, line {line}: {count}."))
+                continue
+            found.lines.append(line)
+            for name, place in zip(wanted, places, strict=True):
+                found.texts[name].append(cells[place])
     except OSError as error:
         raise problem.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise problem.error(key, f"{path.name} is not a CSV table in UTF-8: {error}.") from error
+    except ReadingsError as error:
+        raise problem.error(key, f"{path.name}: {error}") from error
+    if not header:
+        raise problem.error(key, f"{path.name} has no column names on line {names_line}.")
+    if complaints:
+        raise ProblemError(complaints, problem.file)
+    return found
+
+
+def _delimiter(path: Path, names_line: int) -> str:
+    """The one of comma, semicolon and tab that the line of names has most of."""
+    if is_workbook(path):
+        return ","
+    with path.open("rb") as stream:
+        line = b""
+        for _ in range(names_line):
+            line = stream.readline(1_000_000)
+    return max(",;\t", key=lambda mark: line.count(mark.encode()))
+
+
+def missing_files(problem: Problem, readable: Set[str]) -> list[Complaint]:
+    """Files of the problem that are not there; tables of readings may still come, and are left out."""
+    found = []
+    for section in ("domain", "physics", "sensors"):
+        if section in readable:
+            for at, text in files_of(getattr(problem, section), (section,)):
+                path = problem.path(text)
+                if not path.is_file():
+                    why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
+                    found.append(Complaint(dotted(at), f"the file {str(path)!r} {why}."))
+    return found
+
+
+def files_of(section: BaseModel, at: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
+    """Every ``file`` key of a section and the tables below it."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    for name in type(section).model_fields:
+        value, here = getattr(section, name), (*at, name)
+        if name == "file" and isinstance(value, str):
+            found.append((here, value))
+        elif isinstance(value, BaseModel):
+            found += files_of(value, here)
+        elif isinstance(value, Mapping):
+            for key, entry in value.items():
+                found += files_of(entry, (*here, key)) if isinstance(entry, BaseModel) else []
+        elif isinstance(value, list):
+            for i, entry in enumerate(value):
+                found += files_of(entry, (*here, i)) if isinstance(entry, BaseModel) else []
     return found
 
 
@@ -74,16 +143,24 @@ def _require_size(problem: Problem, key: str, path: Path) -> None:
         raise problem.error(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read.")
 
 
-def _floats(problem: Problem, key: str, path: Path, name: str, texts: list[str], empty: float = math.nan) -> FloatArray:
-    values = np.empty(len(texts))
-    for i, text in enumerate(texts):
-        try:
-            values[i] = empty if text == "" else float(text)
-        except ValueError:
-            values[i] = math.nan
+def _floats(
+    key: str, path: Path, table: Columns, name: str, decimal: str | None, complaints: list[Complaint],
+    empty: float = math.nan,
+) -> FloatArray:  # fmt: skip
+    """The numbers of a column; cells that hold none are complained of, each by its line."""
+    values = np.empty(len(table.lines))
+    for i, (line, text) in enumerate(zip(table.lines, table.texts[name], strict=True)):
+        found = empty if text == "" else number(text, decimal or ".")
+        values[i] = math.nan if found is None else found
         if not math.isfinite(values[i]):
-            raise problem.error(key, f"{path.name}, row {i + 1}: {name!r} must be a number; got {text!r:.40}.")
+            what = "must be a number" + (_about_decimals(text) if found is None else "")
+            complaints.append(Complaint(key, f"{path.name}, line {line}, column {name!r}: {what}; got {text!r:.40}."))
     return values
+
+
+def _about_decimals(text: str) -> str:
+    commas = text.replace(",", ".")
+    return " (a decimal comma? say so with decimal = ',')" if "," in text and number(commas) is not None else ""
 
 
 def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
@@ -114,48 +191,78 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
     sensors, path, key = problem.sensors, problem.path(str(problem.sensors.file)), "sensors.file"
     axes = sensors.coordinates if sensors.coordinates is not None else problem.axes
     extra = [name for name in (sensors.noise_column, sensors.offset_column) if name is not None]
-    table = read_columns(problem, key, path, [sensors.id, *axes, *extra], LIMITS["sensors"])
-    ids = tuple(table[sensors.id])
-    seen: set[str] = set()
-    for row, name in enumerate(ids, start=1):
+    table = read_columns(problem, key, path, sensors, [sensors.id, *axes, *extra], LIMITS["sensors"])
+    ids = tuple(table.texts[sensors.id])
+    wrong: list[Complaint] = []
+    seen: dict[str, int] = {}
+    for line, name in zip(table.lines, ids, strict=True):
         if not name:
-            raise problem.error(key, f"{path.name}, row {row}: the sensor has no name in column {sensors.id!r}.")
-        if name in seen:
-            raise problem.error(key, f"{path.name}, row {row}: the sensor {name!r} is listed twice.")
-        seen.add(name)
-    factor = 1.0 if sensors.unit is None else problem.units.length_factor(sensors.unit)
-    coords = factor * np.stack([_floats(problem, key, path, name, table[name]) for name in axes], axis=1)
+            wrong.append(Complaint(key, f"{path.name}, line {line}: the sensor has no name in column {sensors.id!r}."))
+        elif name in seen:
+            again = f"the sensor {name!r} is listed twice (first on line {seen[name]})."
+            wrong.append(Complaint(key, f"{path.name}, line {line}: {again}"))
+        seen.setdefault(name, line)
+
+    def column(what: str, name: str, empty: float = math.nan) -> FloatArray:
+        return _floats(what, path, table, name, sensors.decimal, wrong, empty)
+
+    coords = np.stack([column(key, name) for name in axes], axis=1)
     common = problem.given("sensors.noise", math.nan)
     noise = np.full(len(ids), common)
     if sensors.noise_column is not None:
-        column = table[sensors.noise_column]
-        noise = _floats(problem, "sensors.noise_column", path, sensors.noise_column, column, common)
-    if not (noise > 0.0).all():
-        worst = int(np.argmin(noise))
-        text = f"the noise std of {ids[worst]!r} must be positive; got {noise[worst]}."
-        raise problem.error("sensors.noise_column", f"{path.name}: {text}")
+        noise = column("sensors.noise_column", sensors.noise_column, common)
     offset = np.full(len(ids), problem.given("sensors.offset", 0.0))
     if sensors.offset_column is not None:
-        column = table[sensors.offset_column]
-        offset = _floats(problem, "sensors.offset_column", path, sensors.offset_column, column, 0.0)
-        if not (offset >= 0.0).all():
-            raise problem.error("sensors.offset_column", f"{path.name}: offset stds must not be negative.")
+        offset = column("sensors.offset_column", sensors.offset_column, 0.0)
+    for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
+        if sigma <= 0.0:
+            text = f"{path.name}, line {line}: the noise std of {name!r} must be positive; got {sigma:g}."
+            wrong.append(Complaint("sensors.noise_column", text))
+        if shift < 0.0:
+            text = f"{path.name}, line {line}: the offset std of {name!r} must not be negative; got {shift:g}."
+            wrong.append(Complaint("sensors.offset_column", text))
+    if not wrong:
+        coords = _placed(problem, coords, ids, wrong)
+    if wrong:
+        raise ProblemError(wrong, problem.file)
     return ids, coords, noise, offset
+
+
+def _placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
+    """Coordinates as the table gives them -> in the unit of the problem, projected where they are degrees."""
+    sensors = problem.sensors
+    factor = 1.0 if sensors.unit is None else problem.units.length_factor(sensors.unit)
+    if sensors.origin is None:
+        return factor * coords
+    lat, lon = coords[:, 0], coords[:, 1]
+    for i in np.flatnonzero(~((np.abs(lat) <= 90.0) & (np.abs(lon) <= 360.0))).tolist():
+        text = f"the sensor {ids[i]!r} has latitude {lat[i]:g} and longitude {lon[i]:g}; these are no degrees."
+        wrong.append(Complaint("sensors.coordinates", text))
+    flat = local_plane(lat, lon, (sensors.origin[0], sensors.origin[1]))
+    far = np.linalg.norm(flat, axis=1)
+    for i in np.flatnonzero(far > FARTHEST_M).tolist():
+        most = f"up to {FARTHEST_M / 1000:.0f} km the earth is taken as flat"
+        text = f"the sensor {ids[i]!r} lies {far[i] / 1000:.0f} km from it; {most}."
+        wrong.append(Complaint("sensors.origin", text))
+    return np.concatenate([problem.units.length_factor("m") * flat, factor * coords[:, 2:]], axis=1)
 
 
 def time_series(problem: Problem, key: str, series: Series, kind: str, clock: Clock) -> TimeSeries:
     """A table in time, in the units of the problem; ``kind`` is what its values are."""
     path = problem.path(series.file)
-    table = read_columns(problem, f"{key}.file", path, [series.time, series.value], LIMITS["table_rows"])
-    texts = table[series.time]
+    table = read_columns(problem, f"{key}.file", path, series, [series.time, series.value], LIMITS["table_rows"])
+    texts = table.texts[series.time]
     try:
         unit = "" if series.unit is None else f" {series.unit}"
         zero, one = (problem.units.convert(f"{number}{unit}", kind) for number in (0, 1))
     except RFKalmanError as error:
         raise problem.error(f"{key}.unit", str(error)) from error
-    values = zero + (one - zero) * _floats(problem, f"{key}.value", path, series.value, table[series.value])
+    wrong: list[Complaint] = []
+    values = zero + (one - zero) * _floats(f"{key}.value", path, table, series.value, series.decimal, wrong)
+    if wrong:
+        raise ProblemError(wrong, problem.file)
     times = np.empty(len(texts))
-    rule = moments(problem)
+    rule = moments(problem, series.dates)
     for i, text in enumerate(texts):
         times[i] = _model_time(problem, f"{key}.time", text, clock, rule)
     try:
@@ -164,12 +271,12 @@ def time_series(problem: Problem, key: str, series: Series, kind: str, clock: Cl
         raise problem.error(f"{key}.file", f"{path.name}: {error}") from error
 
 
-def moments(problem: Problem) -> TimeRule:
+def moments(problem: Problem, dates: str | None = None) -> TimeRule:
     """How dates of the problem file and of its tables are read."""
     from ..io.timestamps import Zone
 
     try:
-        return TimeRule(zone=None if problem.time.zone is None else Zone(problem.time.zone))
+        return TimeRule(zone=None if problem.time.zone is None else Zone(problem.time.zone), dates=dates)
     except RFKalmanError as error:
         raise problem.error("time.zone", str(error)) from error
 
@@ -210,14 +317,21 @@ def outline(problem: Problem, path: Path) -> Any:
     shapes = list(_polygons(found))
     if len(shapes) != 1:
         raise problem.error(key, f"{path.name} must hold exactly one Polygon; it holds {len(shapes)}.")
-    factor = _file_factor(problem)
     try:
-        rings = [factor * np.asarray(ring, dtype=np.float64)[:, :2] for ring in shapes[0]]
+        rings = [_ring(problem, np.asarray(ring, dtype=np.float64)[:, :2]) for ring in shapes[0]]
     except (ValueError, TypeError, IndexError) as error:
         raise problem.error(key, f"{path.name}: coordinates must be pairs of numbers.") from error
     if sum(len(ring) for ring in rings) > LIMITS["vertices"]:
         raise problem.error(key, f"{path.name} has more than {LIMITS['vertices']} vertices; simplify the outline.")
     return Polygon(rings[0], tuple(rings[1:]))
+
+
+def _ring(problem: Problem, ring: FloatArray) -> FloatArray:
+    origin = problem.sensors.origin
+    if getattr(problem.domain, "file_unit", None) != "degree" or origin is None:
+        return np.asarray(_file_factor(problem) * ring)
+    # GeoJSON writes longitude first.
+    return np.asarray(problem.units.length_factor("m") * local_plane(ring[:, 1], ring[:, 0], (origin[0], origin[1])))
 
 
 def _file_factor(problem: Problem) -> float:

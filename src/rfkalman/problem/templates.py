@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RFKalmanError
 from .errors import Complaint, ProblemError
-from .guesses import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors, read_table
-from .schema import LIMITS
+from .forms import Form, look
+from .guesses import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
+from .schema import LIMITS, Input
+from .units import Units
 
-__all__ = ["CHECK", "EXAMPLES", "FILL_IN", "copy_example", "example_file", "problem_text", "to_fill_in"]
+__all__ = ["CHECK", "EXAMPLES", "FILL_IN", "copy_example", "example_file", "noticed", "problem_text", "to_fill_in"]
 
 #: The shipped examples, all synthetic.
 EXAMPLES = ("soil", "pumping", "plume", "city")
@@ -28,6 +31,7 @@ FILL_IN, CHECK = "<-- FILL IN", "<-- CHECK"
 
 #: Guesses are made from so many lines of readings and no more.
 _LOOKED_AT = 20_000
+_NOTICED = "# Noticed: "
 
 
 # -- shipped examples -------------------------------------------------------------------------------------------------
@@ -81,17 +85,20 @@ def problem_text(
     Parameters
     ----------
     sensors : path
-        CSV with a header: an id, coordinates (``depth_m``, or ``x_km`` and ``y_km``), optionally a noise
-        and an offset std (``noise_std_degC``).
+        CSV with a header, or an .xlsx workbook: an id, coordinates (``depth_m``, or ``x_km`` and ``y_km``, or latitude
+        and longitude), optionally a noise and an offset std (``noise_std_degC``).
     readings : path, optional
-        CSV with a header, long (time, sensor, value) or wide (time, one column per sensor).
+        CSV with a header, .xlsx or JSON lines, long (time, sensor, value) or wide (time, one column per sensor).
+        Decimal commas, dates in any order, Unix time and the headers of loggers are found and written down.
     folder : path, optional
         Where the file will lie: paths in it are relative to that; by default the folder of ``sensors``.
     title : str
     """
     place = Path(sensors).parent if folder is None else Path(folder)
-    found = guess_sensors(read_table(Path(sensors), LIMITS["sensors"]))
-    read = None if readings is None else guess_readings(read_table(Path(readings), _LOOKED_AT), found.ids)
+    found = look(Path(sensors), LIMITS["sensors"], guess_sensors)
+    read = None
+    if readings is not None:
+        read = look(Path(readings), _LOOKED_AT, lambda table: guess_readings(table, found.ids))
     unit = (read.unit if read is not None and read.unit else None) or found.noise_unit
     name = read.quantity if read is not None and read.quantity else "field"
     lines = ["version = 1", f"title = {_quoted(title or name + ' from ' + str(found.n) + ' sensors')}", ""]
@@ -111,7 +118,20 @@ def problem_text(
         f"# Lines to fill in are marked {FILL_IN} ({marked} of them), guesses worth a look {CHECK}.",
         "# Then: rfkalman check, rfkalman run.",
     ]
+    for table in [found.table] if read is None else [found.table, read.table]:
+        head += [_comment(f"{_NOTICED}{table.path.name}: {remark}") for remark in table.remarks]
     return "\n".join([*head, *lines]) + "\n"
+
+
+def noticed(text: str) -> tuple[str, ...]:
+    """What :func:`problem_text` noticed in the tables and wrote down at the top of the file.
+
+    Examples
+    --------
+    >>> noticed("# Noticed: s.csv: the sensor 'A' is listed twice.\\nversion = 1")
+    ("s.csv: the sensor 'A' is listed twice.",)
+    """
+    return tuple(line.removeprefix(_NOTICED) for line in text.splitlines() if line.startswith(_NOTICED))
 
 
 def to_fill_in(text: str) -> tuple[int, ...]:
@@ -133,6 +153,10 @@ def to_fill_in(text: str) -> tuple[int, ...]:
 def _quoted(text: Any) -> str:
     clean = "".join(c if c >= " " and c != "\x7f" else " " for c in str(text))
     return '"' + clean.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _comment(text: str) -> str:
+    return "".join(c if c >= " " and c != "\x7f" else " " for c in text)
 
 
 def _list(texts: Sequence[Any]) -> str:
@@ -181,6 +205,8 @@ def _domain_lines(found: SensorGuess) -> list[str]:
         upper = f"[{', '.join(b for _, b in pairs)}]"
         lines += [_line("upper", upper, "a tenth beyond the sensors; is the wall there?", CHECK)]
     known = "of coordinates and results" if found.unit_known else "the table names no unit of length: metres assumed"
+    if found.origin is not None:
+        known = "latitude and longitude become distances east and north of sensors.origin"
     lines += [_line("unit", _quoted(found.unit), known, "" if found.unit_known else CHECK)]
     lines += [f"axes = {_list(found.axes)}"]
     return lines
@@ -253,7 +279,13 @@ def _prior_lines(found: SensorGuess, read: ReadingGuess | None) -> list[str]:
 
 def _sensor_lines(found: SensorGuess, read: ReadingGuess | None, path: str) -> list[str]:
     lines = ["[sensors]", f"file = {_quoted(path)}", f"id = {_quoted(found.id)}"]
-    lines += [f"coordinates = {_list(found.columns)}", f"unit = {_quoted(found.unit)}"]
+    lines += _form_lines(found.table.form)
+    lines += [f"coordinates = {_list(found.columns)}"]
+    if found.origin is not None:
+        origin = f"[{found.origin[0]!r}, {found.origin[1]!r}]"
+        lines += [_line("origin", origin, "latitude, longitude: where x and y are 0; distances are true from here")]
+    if found.origin is None or len(found.columns) > 2:
+        lines += [f"unit = {_quoted(found.unit)}"]
     if found.noise:
         lines += [f"noise_column = {_quoted(found.noise)}"]
     elif read is not None:
@@ -268,15 +300,31 @@ def _sensor_lines(found: SensorGuess, read: ReadingGuess | None, path: str) -> l
     return lines
 
 
+def _form_lines(form: Form) -> list[str]:
+    """How a table is written, where it is not plain CSV."""
+    lines = []
+    if form.sheet is not None:
+        lines += [f"sheet = {_quoted(form.sheet)}"]
+    if form.decimal != ".":
+        lines += [_line("decimal", _quoted(form.decimal), "21,5 is twenty-one and a half")]
+    if form.encoding != "utf-8":
+        lines += [_line("encoding", _quoted(form.encoding), "not UTF-8: text as Windows writes it")]
+    if form.names_line != 1:
+        lines += [_line("names_line", str(form.names_line), "the line of the column names")]
+    if form.data_line != form.names_line + 1:
+        lines += [_line("data_line", str(form.data_line), "the line of the first row")]
+    return lines
+
+
 def _time_lines(read: ReadingGuess | None) -> list[str]:
     lines = ["[time]", f"unit = {_quoted(read.unit_of_time if read else 'h')}"]
     if read is None:
         lines += [_line("zone", '"?"', "of times without one: Europe/Berlin, UTC", FILL_IN)]
         lines += [_line("start", '"?"', "when the prior holds: 2024-03-04T00:00", FILL_IN)]
-    elif read.time_unit is None:
-        if not read.zoned:
+    elif read.times.unit is None or read.times.since is not None:
+        if not read.times.zoned:
             lines += [_line("zone", '"?"', "of the times in the file: Europe/Berlin, UTC, Etc/GMT-1", FILL_IN)]
-        start = read.start
+        start = read.times.start
         lines += [
             _line("start", _quoted(start), "the first reading", CHECK) if start
             else _line("start", '"?"', "when the prior holds: 2024-03-04T00:00", FILL_IN)
@@ -284,31 +332,65 @@ def _time_lines(read: ReadingGuess | None) -> list[str]:
     lines += [_line("# step", '"1 h"', "gather readings into batches; without it each timestamp is one")]
     if read is None or not read.lag:
         return [*lines, _line("# reorder", '"6 h"', "how late a reading may be and still count")]
-    window = _figure(math.ceil(read.lag / SECONDS.get(read.unit_of_time, 1.0)), 6)
-    return [*lines, _line("reorder", window, "some readings come that late; they still count", CHECK)]
+    unit = SECONDS.get(read.unit_of_time, 1.0)
+    # Half as much again: what came so far is a sample.
+    window = _figure(math.ceil(15.0 * read.lag / unit) / 10.0, 6)
+    late = f"lines come up to {_figure(read.lag / unit)} {read.unit_of_time} after later ones; they still count"
+    return [*lines, _line("reorder", window, late, CHECK)]
 
 
 def _input_lines(read: ReadingGuess | None, path: str | None) -> list[str]:
     if read is None or path is None:
         return [
             "[input]", _line("files", '["?"]', "tables of readings", FILL_IN), '# time = "time"',
-            '# sensor = "sensor_id"', '# value = "value"', "# range = [-50.0, 60.0]",
+            '# sensor = "sensor_id"', '# value = "value"', _NO_RANGE,
         ]  # fmt: skip
-    lines = ["[input]", f"files = [{_quoted(path)}]", f"time = {_quoted(read.time)}"]
-    if read.time_unit:
-        lines += [_line("time_unit", _quoted(read.time_unit), "numbers since the start, not dates")]
-    elif read.time_unit is not None:
+    form, times = read.table.form, read.times
+    lines = ["[input]", f"files = [{_quoted(path)}]"]
+    if form.format != "csv":
+        lines += [_line("format", _quoted(form.format), "an object on every line")]
+    lines += [f"time = {_quoted(read.time)}"]
+    if times.since is not None:
+        lines += [_line("time_unit", _quoted(times.unit), "numbers this large are Unix time, from 1970 on", CHECK)]
+        lines += [f"time_since = {_quoted(times.since)}"]
+    elif times.unit:
+        lines += [_line("time_unit", _quoted(times.unit), "numbers since the start, not dates")]
+    elif times.unit is not None:
         lines += [_line("time_unit", '"?"', "of the numbers in the time column: s, min, h, d", FILL_IN)]
+    if times.dates == "?":
+        asked = f'is {times.example} "day first" or "month first"? No day is above 12'
+        lines += [_line("dates", '"?"', asked, FILL_IN)]
+    elif times.dates is not None:
+        lines += [_line("dates", _quoted(times.dates), f"such as {times.example}")]
     if read.layout == "wide":
         lines += [_line("layout", '"wide"', "a column per sensor")]
+        if read.columns:
+            pairs = ", ".join(f"{_quoted(c)} = {_quoted(name)}" for c, name in read.columns.items())
+            lines += [f"columns = {{ {pairs} }}"]
     else:
         lines += [f"sensor = {_quoted(read.sensor)}", f"value = {_quoted(read.value)}"]
-    if read.delimiter != ",":
-        lines += [f"delimiter = {_quoted(read.delimiter)}" if read.delimiter != "\t" else 'delimiter = "\\t"']
+    if form.delimiter != ",":
+        lines += [f"delimiter = {_quoted(form.delimiter)}" if form.delimiter != "\t" else 'delimiter = "\\t"']
+    lines += _form_lines(form)
     for column, values in read.others.items():
         lines += [f"# where = {{ {_quoted(column)} = {_quoted(values[0])} }}  # the table holds {len(values)} kinds"]
-    if read.missing:
-        lines += [_line("missing", _list(read.missing), "texts that stand for no value", CHECK)]
-    low, high = read.middle - 10.0 * read.spread, read.middle + 10.0 * read.spread
-    lines += [_line("range", f"[{_figure(low)}, {_figure(high)}]", "readings outside are set aside", CHECK)]
-    return lines
+    usual = Input.model_validate({}).missing
+    if set(read.missing) - set(usual):
+        marks = [*usual, *(mark for mark in read.missing if mark not in usual)]
+        lines += [_line("missing", _list(marks), "texts that stand for no value", CHECK)]
+    return [*lines, _range_line(read)]
+
+
+_NO_RANGE = _line("# range", "[-inf, inf]", "readings outside are set aside; only what is impossible")
+
+
+def _range_line(read: ReadingGuess) -> str:
+    """The limits that nature sets: absolute zero. A limit from a sample would set aside the event one waits for."""
+    try:
+        # A difference of temperatures in K may be negative; the readings show it.
+        zero = Units(field=read.unit).convert("0 K", "field") if read.unit else -math.inf
+    except RFKalmanError:
+        return _NO_RANGE
+    if not math.isfinite(zero) or read.lowest < zero:
+        return _NO_RANGE
+    return _line("range", f"[{_figure(zero, 6)}, inf]", "readings outside are set aside: below absolute zero")

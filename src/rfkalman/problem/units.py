@@ -8,6 +8,7 @@ differ for temperatures: ``"0.1 degC"`` is 273.25 K as a value, 0.1 K as a sprea
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pint
 
 from ..errors import ValueRangeError
 
-__all__ = ["DIMENSIONS", "LARGEST", "Units", "registry"]
+__all__ = ["DIMENSIONS", "LARGEST", "Units", "registry", "spelled"]
 
 #: Beyond this, and below one over it, a number is a slip: products of a few of them must still be numbers.
 LARGEST = 1e50
@@ -30,12 +31,45 @@ _UNIT = re.compile(r"[A-Za-zµμΩ°%][\w°%/*^. ()µμ²³⁻¹·-]*|1 ?/ ?[A-Z
 #: mm2 and s-1 are how people write powers; pint wants mm**2 and s**-1.
 _POWER = re.compile(r"(?<=[A-Za-zµμΩ°])(-?\d{1,2})(?![\d.])")
 _LONGEST = 80
+#: Temperatures as people write them; capital letters and a blank mean nothing here.
+_DEGREES = re.compile(
+    r"(?<![A-Za-z])(?:(?:deg(?:ree)?s?\.?|grad|°|º)\s*(c|f|k)(?:elsius|ahrenheit|elvin)?|(celsius|fahrenheit|kelvin))(?![A-Za-z])",
+    re.IGNORECASE,
+)
+#: Whole texts that mean a unit with a word about what was measured.
+_WORDED = (
+    (re.compile(r"%\s*(?:r\.?h\.?|rel\.?|vol\.?)|(?:rh|vol\.?)[\s-]*%", re.IGNORECASE), "percent"),
+    (re.compile(r"m\s?(?:a\.?\s?s\.?\s?l|b\.?\s?g\.?\s?l|(?:ü\.?\s?)?n\.?h?n)\.?", re.IGNORECASE), "m"),
+    (re.compile(r"-|none|unitless", re.IGNORECASE), ""),
+)
+#: What is meant most often, for "did you mean".
+_COMMON = (
+    "degC", "degF", "K", "mm", "cm", "km", "min", "m/s", "km/h", "l/s", "m3/s", "m3/h", "mm/h", "m2/s", "mm2/s", "Pa",
+    "hPa", "kPa", "bar", "mbar", "percent", "ppm", "ppb", "ug/l", "mg/l", "ug/m3", "mg/m3", "W/m2", "uS/cm", "1/d",
+)  # fmt: skip
+
+
+def spelled(unit: str) -> str:
+    """A unit as it is written here, for a unit as people write it; others stay as they are.
+
+    Examples
+    --------
+    >>> [spelled(text) for text in ("Celsius", "°C", "deg F", "Kelvin/m", "% RH", "m a.s.l.")]
+    ['degC', 'degC', 'degF', 'K/m', 'percent', 'm']
+    """
+    text = unit.strip().replace("μ", "µ").replace("℃", "degC").replace("℉", "degF")
+    for pattern, meant in _WORDED:
+        if pattern.fullmatch(text):
+            return meant
+    return _DEGREES.sub(lambda m: {"c": "degC", "f": "degF", "k": "K"}[(m[1] or m[2])[0].lower()], text)
 
 
 @lru_cache(maxsize=1)
 def registry() -> Any:
     """The one unit registry; quantities of two registries do not mix."""
-    return pint.UnitRegistry()
+    found: Any = pint.UnitRegistry()
+    found.define("ppb = 1e-9")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +85,7 @@ class _Kind:
     volume: int = 0
     example: str = ""
     sign: str = "any"  # "any", "positive", "not negative"
+    infinite: bool = False
 
 
 #: Everything a key may stand for. Powers are of length, time, field and capacity; ``volume`` adds one length per axis.
@@ -60,6 +95,7 @@ DIMENSIONS: dict[str, _Kind] = {
     "duration": _Kind("a duration", time=1, example="6 h", sign="positive"),
     "delay": _Kind("a duration", time=1, example="6 h", sign="not negative"),
     "field": _Kind("a value of the field", field=1, absolute=True),
+    "limit": _Kind("a value of the field", field=1, absolute=True, infinite=True),
     "spread": _Kind("a spread (a difference) of the field", field=1, sign="positive"),
     "diffusivity": _Kind("a diffusivity", length=2, time=-1, capacity=1, example="0.3 mm2/s", sign="positive"),
     "velocity": _Kind("a velocity", length=1, time=-1, example="2 m/s"),
@@ -100,18 +136,26 @@ _KNOWN = {
 
 def _parsed(text: str) -> Any:
     """A unit as pint knows it; raises ValueRangeError with a sentence that starts with the unit."""
-    cleaned = text.strip().replace("μ", "µ")
+    cleaned = spelled(text) if len(text) <= 2 * _LONGEST else text
     if len(cleaned) > _LONGEST or not _UNIT.fullmatch(cleaned):
         raise ValueRangeError(f"{text!r:.60} is not a unit; write it like 'm', 'degC', 'mm2/s' or '1/d'.")
-    spelled = _POWER.sub(r"**\1", cleaned.replace("^", "**"))
-    spelled = re.sub(r"(\*\*){2,}", "**", spelled)
-    if re.search(r"\*\*\s*\(|\*\*\s*-?\d*[.]|\d{3,}", spelled):
+    powers = _POWER.sub(r"**\1", cleaned.replace("^", "**"))
+    powers = re.sub(r"(\*\*){2,}", "**", powers)
+    if re.search(r"\*\*\s*\(|\*\*\s*-?\d*[.]|\d{3,}", powers):
         raise ValueRangeError(f"{text!r:.60} is not a unit; powers are whole numbers such as 'm2' or 's-1'.")
     try:
-        return registry().parse_units(spelled)
+        return registry().parse_units(powers)
     except Exception as error:
         # pint raises several unrelated types here; each means that the text names no unit.
-        raise ValueRangeError(f"{text!r:.60} is not a unit that is known ({error!s:.80}).") from error
+        if powers.isalpha() and not powers.islower() and len(powers) > 2:
+            try:
+                return registry().parse_units(powers.lower())  # Hours, Metre
+            except Exception:
+                pass
+        alike = {unit.lower(): unit for unit in _COMMON}
+        near = difflib.get_close_matches(cleaned.lower(), alike, n=1, cutoff=0.7)
+        hint = f"; did you mean {alike[near[0]]!r}?" if near else f" ({error!s:.80})."
+        raise ValueRangeError(f"{text!r:.60} is not a unit that is known{hint}") from error
 
 
 def _split(text: str) -> tuple[float, str]:
@@ -163,6 +207,9 @@ class Units:
         self, length: str = "m", time: str = "h", field: str = "", dimension: int = 1, capacity: Quantity = 1.0
     ) -> None:
         self.length, self.time, self.field, self.dimension = length, time, field, dimension
+        if field.strip() in ("C", "F"):
+            # Nobody maps charges or capacitances; everybody maps temperatures.
+            raise ValueRangeError(f"{field!r} is a unit of electricity; did you mean 'deg{field.strip()}'?")
         ureg = registry()
         self._length, self._time, self._field = _parsed(length), _parsed(time), _parsed(field)
         if str(self._length.dimensionality) != "[length]":
@@ -190,6 +237,13 @@ class Units:
                 unit = unit * base**power
         return unit
 
+    @staticmethod
+    def based_on(kind: str) -> set[str]:
+        """Which units of the problem such a quantity is measured in: of length, time, field, capacity."""
+        k = DIMENSIONS[kind]
+        powers = {"length": k.length or k.volume, "time": k.time, "field": k.field, "capacity": k.capacity}
+        return {name for name, power in powers.items() if power}
+
     def example(self, kind: str) -> str:
         """How such a quantity may be written."""
         k = DIMENSIONS[kind]
@@ -205,7 +259,7 @@ class Units:
             number = self._converted(value, number, _parsed(text) if text else None, kind)
         else:
             number = float(value)
-        if not math.isfinite(number):
+        if not (math.isfinite(number) or (k.infinite and math.isinf(number))):
             raise ValueRangeError(f"{value!r} is not finite.")
         if k.sign == "positive" and number <= 0.0:
             raise ValueRangeError(f"{value!r} must be positive.")

@@ -467,13 +467,25 @@ class Artist:
 
     def _ticks(self, low: float, high: float) -> tuple[list[float], list[str], str]:
         """Where ticks stand between two times, what they say, and what stands at the end of the axis."""
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
+        from matplotlib.dates import ConciseDateFormatter, num2date
 
-        locator = AutoDateLocator(tz=self.when.zone, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+        locator = date_locator(self.when.zone)
         formatter = ConciseDateFormatter(locator, tz=self.when.zone)  # type: ignore[no-untyped-call]
         ends = (num2date(x, tz=self.when.zone) for x in (low, high))  # type: ignore[no-untyped-call]
-        at = [float(t) for t in locator.tick_values(*ends) if low <= t <= high]  # type: ignore[no-untyped-call]
+        at = [float(t) for t in locator.tick_values(*ends) if low <= t <= high]
         return at, formatter.format_ticks(at), formatter.get_offset()  # type: ignore[no-untyped-call]
+
+
+def date_locator(zone: Any) -> Any:
+    """Three to six ticks on any stretch of time."""
+    from matplotlib.dates import HOURLY, MINUTELY, MONTHLY, SECONDLY, AutoDateLocator
+
+    locator = AutoDateLocator(tz=zone, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+    # A whole turn of each unit: without it 2 h 45 min are too long for half hours and too short for hours, and
+    # matplotlib warns instead of choosing.
+    for unit, turn in ((SECONDLY, 60), (MINUTELY, 60), (HOURLY, 24), (MONTHLY, 12)):
+        locator.intervald[unit] = [*locator.intervald[unit], turn]
+    return locator
 
 
 def finish(figure: Figure, alt: str, dpi: int) -> Picture:

@@ -20,12 +20,14 @@ from ..io.readings import Chunk, Position
 from ..io.store import FileMark, Source
 from .runner import Runner
 
-__all__ = ["FollowedFile"]
+__all__ = ["FollowedFile", "read_whole"]
 
 #: Up to this size all that was read is compared at every look at a file that changed; of a longer one its last bytes.
 _COMPARED = 4 << 20
 _TAIL = 1 << 14
 _BLOCK = 1 << 20
+
+CHANGED = "is not the file that was read before: it is read from its start, and what it repeats counts once"
 
 Reader = Callable[[Position, IO[bytes]], Iterable[Chunk]]
 
@@ -122,8 +124,7 @@ class FollowedFile:
             lost = "" if whole else (
                 f". What the other one may have held beyond byte {known.position.offset} is not there any more"
             )  # fmt: skip
-            self._tell(f"{self.path} is not the file that was read before: it is read from its start, and what it "
-                       f"repeats counts once{lost}")  # fmt: skip
+            self._tell(f"{self.path} {CHANGED}{lost}")
         self._stream = stream
 
     def _goes_on(self, stream: IO[bytes], known: Source) -> bool:
@@ -165,6 +166,24 @@ class FollowedFile:
             self._tail = (self._tail + data)[-_TAIL:]
             mark = FileMark(file, self._hash.hexdigest())
             self._runner.feed(chunk, self.name, gather=True, mark=mark)
+
+
+def read_whole(
+    runner: Runner, path: Path, read: Callable[[Position], Iterable[Chunk]], tell: Callable[[str], None]
+) -> None:
+    """Gather a file whose positions are no bytes (a workbook): all of it is compared with what was read before."""
+    name = str(path.resolve())
+    with path.open("rb") as stream:
+        now = os.fstat(stream.fileno())
+        mark = FileMark(_place(now), _hashed(stream, now.st_size).hexdigest())
+    known = runner.store.source(name)
+    if known.mark is None or known.mark.content != mark.content:
+        if known.id:
+            tell(f"{path} {CHANGED}")
+        runner.begin(name, mark)
+    for chunk in read(runner.position(name)):
+        runner.feed(chunk, name, gather=True, mark=mark)
+    runner.finish(name)
 
 
 class _Watched:

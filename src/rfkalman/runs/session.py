@@ -12,10 +12,20 @@ from typing import Any, Protocol, Self
 
 from ..errors import RFKalmanWarning
 from ..field import Field
-from ..io.readings import Chunk, Position, ReadingsError, TableFormat, from_frame, read_csv, read_jsonl
+from ..io.readings import (
+    Chunk,
+    Position,
+    ReadingsError,
+    TableFormat,
+    from_frame,
+    is_json_lines,
+    is_workbook,
+    read_csv,
+    read_jsonl,
+)
 from ..io.store import StoreError
 from ..model import UnknownReport
-from .files import FollowedFile
+from .files import FollowedFile, read_whole
 from .record import RunRecord
 from .replay import SetupLike
 from .runner import Progress, Runner
@@ -197,7 +207,10 @@ def require_readable(path: Path, read: Callable[[Position], Iterable[Chunk]]) ->
 
 
 def read_once(runner: Runner, setup: ReadableSetup, path: Path, tell: Callable[[str], None]) -> None:
-    """Gather a file from where it was left to its last line end."""
+    """Gather a file from where it was left to its last line end; a workbook, which does not grow, whole."""
+    if is_workbook(path):
+        read_whole(runner, path, source_reader(setup, path), tell)
+        return
     file = FollowedFile(runner, path, source_reader(setup, path, final=False), tell)
     file.look()
     file.close()
@@ -221,10 +234,7 @@ def source_reader(
 
     JSON lines by suffix, the problem's format otherwise.
     """
-    is_json = path.suffix in (".jsonl", ".ndjson", ".json") or (
-        setup.input.format == "jsonl" and path.suffix not in (".csv", ".tsv", ".txt")
-    )
-    reader = read_jsonl if is_json else read_csv
+    reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
     return lambda position, stream=path: reader(stream, setup.table_format(), start=position, final=final)
 
 
