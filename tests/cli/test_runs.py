@@ -467,3 +467,25 @@ def test_a_time_far_ahead_is_named_on_the_terminal(soil, tmp_path, capsys):
     facts = json.loads(said.out)
     assert facts["last"].startswith("2024-03") and facts["counts"]["waiting"] == 1
     assert "far ahead of all other readings" in said.err and "2024-05-03" in said.err
+
+
+def test_an_edited_problem_runs_again_with_overwrite(soil, tmp_path, capsys):
+    """The refusal names the option, and with it the folder holds the run of the new problem, as a fresh one would."""
+    problem, out = tmp_path / "problem.toml", ["--no-report", "--json"]
+    for name in ("sensors.csv", "readings.csv"):
+        (tmp_path / name).write_bytes((soil / name).read_bytes())
+    problem.write_text((soil / "problem.toml").read_text())
+    assert run(["run", str(problem), "--out", str(tmp_path / "o"), *out]) == 0
+    problem.write_text(problem.read_text().replace("0.45 mm2/s", "0.40 mm2/s"))
+    capsys.readouterr()
+    assert run(["run", str(problem), "--out", str(tmp_path / "o"), *out]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run(["run", str(problem), "--out", str(tmp_path / "o"), "--resume", *out]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run(["run", str(problem), "--out", str(tmp_path / "o"), "--overwrite", "--resume", *out]) == 2
+    capsys.readouterr()
+    assert run(["run", str(problem), "--out", str(tmp_path / "o"), "--overwrite", *out]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert run(["run", str(problem), "--out", str(tmp_path / "fresh"), *out]) == 0
+    fresh = json.loads(capsys.readouterr().out)
+    assert again["log_evidence"] == fresh["log_evidence"] and again["counts"] == fresh["counts"]

@@ -44,7 +44,8 @@ from .app import app, debug_option, json_option, progress_bar, say
 __all__ = ["run", "summary", "watch", "write_outputs"]
 
 _UNTIL = "Stop after this time: a date as in the problem file, or a number in its unit."
-_REBUILD = "Analyse the stored readings anew where this machine's arithmetic differs."
+_REBUILD = "Judge and analyse all stored readings anew, those that came too late as well."
+_OVERWRITE = "Forget the run in the folder and begin anew, as after an edit of the problem."
 
 
 @app.command()
@@ -55,6 +56,7 @@ def run(
     until: Annotated[str | None, typer.Option(help=_UNTIL)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help=_REBUILD)] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     strict: strict_option = False,
     as_json: json_option = False,
@@ -67,15 +69,19 @@ def run(
     aside.
     """
     began = time.perf_counter()
+    if overwrite and (resume or rebuild):
+        raise ValueRangeError("--overwrite forgets the run that --resume and --rebuild go on with; give one of them.")
     stated, setup = load(problem, machine=as_json)
     until_ns = None if until is None else moment(stated, setup, until, "--until")
     with Stop() as stop:
         try:
             with _analysing(stop) as told:
                 # With --resume a run that was killed before it began is simply begun.
-                finished = run_files(setup, readings or None, place_of(setup, out), resume=None if resume else False,
-                                     until_ns=until_ns, rebuild=rebuild, facts={"command": command_line()},
-                                     progress=told, tell=lambda text: say(text, machine=True))  # fmt: skip
+                finished = run_files(
+                    setup, readings or None, place_of(setup, out), resume=None if resume or rebuild else False,
+                    until_ns=until_ns, rebuild=rebuild, overwrite=overwrite, facts={"command": command_line()},
+                    progress=told, tell=lambda text: say(text, machine=True),
+                )  # fmt: skip
         except Stopped:
             finished = open_run(setup, out)
         with finished:
@@ -91,6 +97,7 @@ def watch(
     every: Annotated[float, typer.Option(min=0.05, max=3600.0, help="Seconds between looks at files.")] = 1.0,
     idle: Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds without news.")] = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help=_REBUILD)] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=_OVERWRITE)] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")] = True,
     strict: strict_option = False,
     as_json: json_option = False,
@@ -109,8 +116,10 @@ def watch(
         raise ValueRangeError(f"{source} {problem_with}; watch follows a file, a folder, or - (standard input).")
     folder.mkdir(parents=True, exist_ok=True)
     with Stop() as stop:
-        runner = Runner.open(folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
-                             facts={"command": command_line()}, progress=_live(setup, stop))  # fmt: skip
+        runner = Runner.open(
+            folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
+            overwrite=overwrite, facts={"command": command_line()}, progress=_live(setup, stop),
+        )  # fmt: skip
         with runner:
             # What came through a pipe cannot be read again, so all of it is taken in; a file can.
             stop.patient = source == "-"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import RFKalmanError
 
-__all__ = ["DamageError", "StoreError", "damaged", "explained", "locked"]
+__all__ = ["DamageError", "StoreError", "damaged", "discard", "explained", "locked"]
 
 
 class StoreError(RFKalmanError, OSError):
@@ -46,6 +46,16 @@ def locked(place: Path) -> int:
         os.lseek(lock, 0, os.SEEK_SET)
         os.write(lock, f"{os.getpid()}\n".encode())
     return lock
+
+
+def discard(place: Path) -> None:
+    """Remove a store, unless another process is writing it."""
+    lock = locked(place)
+    try:
+        for ending in ("", "-wal", "-shm"):
+            place.with_name(place.name + ending).unlink(missing_ok=True)
+    finally:
+        os.close(lock)
 
 
 def _take(lock: int) -> None:

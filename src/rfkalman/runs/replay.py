@@ -301,7 +301,8 @@ def require_same(meta: Mapping[str, str], setup: SetupLike, place: str) -> None:
     if not shown:
         shown = "(the text is the same, but a file it names, such as the sensor table, has changed)"
     raise ResumeError(
-        f"{place} was started with another configuration; go back to it, or start a new run in another folder.\n{shown}"
+        f"{place} was started with another configuration; go back to it, begin anew (--overwrite), or start a new run "
+        f"in another folder.\n{shown}"
     )
 
 

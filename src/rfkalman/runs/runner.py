@@ -44,6 +44,7 @@ import scipy
 from .._checks import FloatArray
 from ..errors import RFKalmanWarning
 from ..field import Field
+from ..io._access import discard
 from ..io.readings import Chunk, Position
 from ..io.store import FileMark, Store, StoreError
 from ..io.timestamps import IntArray
@@ -122,6 +123,7 @@ class Runner:
         until_ns: int | None = None,
         ahead_ns: int | None = None,
         rebuild: bool = False,
+        overwrite: bool = False,
         facts: Mapping[str, str] | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Runner:
@@ -142,17 +144,24 @@ class Runner:
         rebuild : bool
             Judge all stored readings anew, in the order of time, and analyse them: takes in what came too late, and
             goes on where this machine's arithmetic gives other coordinates.
+        overwrite : bool
+            Forget a run that is there, readings and all, and begin anew.
         facts : mapping, optional
             What else the record should say: the command, the seed.
         progress : callable, optional
             Called with a :class:`Progress` after every commit.
         """
         place = Path(path)
+        if overwrite:
+            discard(place)
         exists = place.is_file() and place.stat().st_size > 0
         if resume is True and not exists:
             raise ResumeError(f"there is no run at {place} to resume; run without resuming to start one.")
         if resume is False and exists:
-            raise ResumeError(f"{place} already holds a run; resume it, or choose another output folder.")
+            raise ResumeError(
+                f"{place} already holds a run: go on with it (--resume), begin anew (--overwrite), or choose another "
+                "output folder."
+            )
         store = Store.writer(place)
         try:
             runner = cls(store, setup, until_ns, ahead_ns)

@@ -127,6 +127,7 @@ def run(
     resume: bool | None = None,
     until_ns: int | None = None,
     rebuild: bool = False,
+    overwrite: bool = False,
     facts: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     tell: Callable[[str], None] | None = None,
@@ -141,7 +142,7 @@ def run(
         A path or several, a pandas frame, or a dict of arrays; by default the files of the problem.
     folder : path, optional
         Where the store is kept; a temporary one, deleted when the run is closed, by default.
-    resume, until_ns, rebuild, facts, progress
+    resume, until_ns, rebuild, overwrite, facts, progress
         As for :meth:`Runner.open`.
     tell : callable, optional
         Told in sentences what is not right with the files; a warning by default.
@@ -160,8 +161,9 @@ def run(
             if file is not None:
                 require_readable(file, read)
         runner = Runner.open(
-            path, setup, resume=resume, until_ns=until_ns, rebuild=rebuild, facts=facts, progress=progress
-        )
+            path, setup, resume=resume, until_ns=until_ns, rebuild=rebuild, overwrite=overwrite, facts=facts,
+            progress=progress,
+        )  # fmt: skip
         with runner:
             for name, read, file in sources:
                 # The order of lines in a file means nothing (many are sorted by sensor): gather, then go by time.
