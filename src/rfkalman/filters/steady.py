@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov, solve_triangular
 
 from .._checks import FloatArray, frozen
-from .._linalg import cholesky
+from .._linalg import cholesky, triangularise
 from ..statespace import Gaussian, LinearStep, Observation, _gaussian
 from . import kalman
+from .kernels import quadratic
 
 __all__ = ["ConstantGain", "Recursion", "find", "run"]
 
@@ -47,7 +48,7 @@ class ConstantGain:
     analysis_root: FloatArray
     project: FloatArray  # innovation -> q
     lift: FloatArray  # q -> correction of the mean
-    subtract: bool  # whether the quadratic form is |v|^2 - |q|^2 instead of |q|^2
+    shrink: FloatArray | None  # q -> a, where the quadratic form is |v - G a|^2 + |a|^2 and not |q|^2
     constant: float
     indicator: float
 
@@ -69,11 +70,11 @@ class ConstantGain:
         if not math.isfinite(v.dot(v)):  # before any product: infinity times zero is an invalid operation
             return None
         q = self.project.dot(v)
+        correction = self.lift.dot(q)
         quad = float(q.dot(q))
-        if self.subtract:
-            v = self.obs.whiten(v)
-            quad = float(v.dot(v)) - quad
-        return mean + self.lift.dot(q), self.constant - 0.5 * quad
+        if self.shrink is not None:
+            quad = float(quadratic(self.obs.whiten(v - self.obs.H.dot(correction)), self.shrink.dot(q)))
+        return mean + correction, self.constant - 0.5 * quad
 
 
 class Recursion:
@@ -204,17 +205,19 @@ def find(
         project: FloatArray = np.asarray(solve_triangular(innovation, np.eye(obs.n_obs), lower=True))
         lift = P @ H.T @ project.T
         log_det = 2.0 * float(np.log(np.diagonal(innovation)).sum())
+        shrink = None
     else:
         G = H @ forecast_root
-        C = cholesky(np.eye(G.shape[1]) + G.T @ G, "information").T
+        C = triangularise(np.vstack([G, np.eye(G.shape[1])]))
         project = solve_triangular(C, G.T, trans="T")
         lift = solve_triangular(C, forecast_root.T, trans="T").T
-        log_det = 2.0 * float(np.log(np.diagonal(C)).sum())
+        log_det = 2.0 * float(np.log(np.abs(np.diagonal(C))).sum())
+        shrink = frozen(np.asarray(solve_triangular(C, np.eye(G.shape[1]))))
     constant = -0.5 * (obs.n_obs * _LOG_2PI + obs.log_det_noise + log_det)
     return ConstantGain(
         step.transition, step.noise_root, obs, forecast_root, analysis_root,
         frozen(np.ascontiguousarray(_whitened_columns(obs, project))), frozen(np.ascontiguousarray(lift)),
-        innovation is None, constant, indicator,
+        shrink, constant, indicator,
     )  # fmt: skip
 
 
