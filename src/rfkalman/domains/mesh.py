@@ -222,7 +222,7 @@ class Mesh(Domain):
                 f"values leaves {bare.size} of {len(table)} cells without a value, the first is cell {bare[0]}; "
                 f"regions are {', '.join(self.regions) or 'none'}; add '*' for the rest."
             )
-        return _RegionValues(self, frozen(table))
+        return _RegionValues(self, frozen(table), {name: float(value) for name, value in values.items()})
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         nodes = self._local[self.cells]
@@ -341,9 +341,13 @@ class _RegionValues:
 
     mesh: Mesh
     table: FloatArray
+    values: Mapping[str, float]
 
     def __call__(self, x: FloatArray) -> FloatArray:
         return np.asarray(self.table[self.mesh._cell_of(x)])
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "by_region", "values": dict(self.values)}
 
 
 def _checked_region(name: object, cells: Any, n_cells: int) -> IntArray:
