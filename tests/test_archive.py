@@ -194,6 +194,21 @@ def test_every_value_with_settings_comes_back_without_the_equation(name, tmp_pat
     assert_array_equal(resumed.forecast(0.9).mean(x), whole.forecast(0.9).mean(x))
 
 
+def test_settings_of_a_users_own_object_are_not_mistaken_for_ours(tmp_path):
+    class Mine:
+        def settings(self):
+            return {"kind": "layers"}
+
+        def __call__(self, x):
+            return np.full(len(x), 0.3)
+
+    pde = rk.LinearPDE(LINE, Mine())
+    path = rk.save(tmp_path / "space.npz", rk.whiten(pde, rk.bubble(rk.GaussianRFF(30, 0.6)), 1e-8))
+    with pytest.raises(ArchiveError, match="functions for diffusion"):
+        rk.load(path)
+    assert rk.load(path, pde=pde).pde is pde
+
+
 def test_layers_under_other_values_are_still_layers(tmp_path):
     """``with_coefficients`` multiplies them; the cuts of the quadrature stay, and a file holds the product."""
     space = rk.whiten(HELD["layers"], rk.bubble(rk.GaussianRFF(30, 0.6)), 1e-8)

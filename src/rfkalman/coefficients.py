@@ -18,7 +18,20 @@ from numpy.typing import ArrayLike
 from ._checks import FloatArray, as_count, as_finite
 from .errors import ShapeError, ValueRangeError
 
-__all__ = ["Modulated", "breaks_of", "inclusion", "layers", "modulated", "profile", "restored", "scaled"]
+__all__ = [
+    "Modulated", "Stated", "breaks_of", "inclusion", "layers", "modulated", "profile", "restored", "scaled",
+    "settings_of",
+]  # fmt: skip
+
+
+class Stated:
+    """A function that is stated by values, its settings, from which a file makes it again."""
+
+    __slots__ = ()
+
+    def settings(self) -> Any:
+        """The values, ready for JSON."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +53,7 @@ def modulated(base: Any, factor: Callable[[float], float]) -> Modulated:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Layers:
+class _Layers(Stated):
     axis: int
     interfaces: FloatArray
     values: FloatArray
@@ -79,7 +92,7 @@ def layers(axis: int, interfaces: ArrayLike, values: ArrayLike) -> Callable[[Flo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Profile:
+class _Profile(Stated):
     axis: int
     knots: FloatArray
     values: FloatArray
@@ -109,7 +122,7 @@ def profile(axis: int, knots: ArrayLike, values: ArrayLike, log: bool = False) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Inclusion:
+class _Inclusion(Stated):
     lower: FloatArray
     upper: FloatArray
     inside: float
@@ -141,7 +154,7 @@ def inclusion(lower: ArrayLike, upper: ArrayLike, inside: float, outside: float)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Scaled:
+class _Scaled(Stated):
     base: Callable[[FloatArray], ArrayLike]
     factor: float
 
@@ -165,7 +178,7 @@ def scaled(base: Callable[[FloatArray], ArrayLike], factor: float) -> Callable[[
 def settings_of(value: Any) -> Any:
     """A coefficient as JSON-able values, from which :func:`restored` makes it again; functions appear by name only."""
     if callable(value):
-        return value.settings() if hasattr(value, "settings") else "callable"
+        return value.settings() if isinstance(value, Stated) else "callable"
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

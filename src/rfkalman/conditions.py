@@ -28,7 +28,7 @@ __all__ = ["Condition", "Dirichlet", "Neumann", "Periodic", "Robin", "TimeSeries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TimeSeries:
+class TimeSeries(coefficients.Stated):
     """Values at times, linear in between and constant beyond the ends.
 
     Parameters

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
 from .._checks import FloatArray, frozen
+from ..coefficients import Stated
 from ..errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
@@ -336,7 +337,7 @@ class Mesh(Domain):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _RegionValues:
+class _RegionValues(Stated):
     """One value per cell, read off at points."""
 
     mesh: Mesh
