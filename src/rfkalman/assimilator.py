@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,6 +103,31 @@ class Assimilator:
         self._used = 0
         self._missing = 0
         self._warned = False
+
+    def state(self) -> dict[str, Any]:
+        """All that a stopped filter needs beside its model to go on as if it had not stopped; see ``rk.save``."""
+        return {
+            "lag": self.lag,
+            "recursion": None if self._recursion is None else self._recursion.state(),
+            "moments": tuple((m.time, m.arrived, m.batches, m.left, m.log_evidence) for m in self._moments),
+            "forgotten_evidence": self._forgotten_evidence,
+            "used": self._used,
+            "missing": self._missing,
+            "warned": self._warned,
+        }
+
+    @classmethod
+    def from_state(cls, model: Model, state: Mapping[str, Any]) -> Assimilator:
+        """The filter that gave this state, on its model."""
+        found = cls(model, lag=state["lag"])
+        found._recursion = None if state["recursion"] is None else Recursion.from_state(state["recursion"])
+        found._moments = [_Moment(*moment) for moment in state["moments"]]
+        if not found._moments or any(m.left.dim != model.dim or m.arrived.dim != model.dim for m in found._moments):
+            raise ShapeError(f"the saved beliefs are not of a model with {model.dim} components.")
+        found._forgotten_evidence = float(state["forgotten_evidence"])
+        found._used, found._missing = int(state["used"]), int(state["missing"])
+        found._warned = bool(state["warned"])
+        return found
 
     # -- where we are -------------------------------------------------------------------------------------------------
 

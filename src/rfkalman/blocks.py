@@ -64,6 +64,10 @@ class BoundBlock:
         """Number of components k."""
         return int(self.drift.shape[0])
 
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        """Itself: it is on a space already, as one that comes from a file is."""
+        return self
+
     def rows(self, ids: tuple[str, ...] | None, n: int) -> FloatArray | None:
         """What the block adds to each of n readings, (n, k); None where it is not read directly."""
         if not self.sensors:

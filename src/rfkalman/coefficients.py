@@ -1,13 +1,14 @@
 """Coefficients that vary: layers, profiles, inclusions, and factors in time.
 
 Each is a function of points that also says where it jumps or bends, so that
-the quadrature can be aligned with it. A time is accepted and ignored, so the
-same objects may stand for a source or a boundary value.
+the quadrature can be aligned with it, and gives its settings, from which a file
+makes it again. A time is accepted and ignored, so the same objects may stand
+for a source or a boundary value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,20 @@ from numpy.typing import ArrayLike
 from ._checks import FloatArray, as_count, as_finite
 from .errors import ShapeError, ValueRangeError
 
-__all__ = ["Modulated", "breaks_of", "inclusion", "layers", "modulated", "profile"]
+__all__ = [
+    "Modulated", "Stated", "breaks_of", "inclusion", "layers", "modulated", "profile", "restored", "scaled",
+    "settings_of",
+]  # fmt: skip
+
+
+class Stated:
+    """A function that is stated by values, its settings, from which a file makes it again."""
+
+    __slots__ = ()
+
+    def settings(self) -> Any:
+        """The values, ready for JSON."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +53,7 @@ def modulated(base: Any, factor: Callable[[float], float]) -> Modulated:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Layers:
+class _Layers(Stated):
     axis: int
     interfaces: FloatArray
     values: FloatArray
@@ -50,6 +64,10 @@ class _Layers:
 
     def __call__(self, x: FloatArray, t: float = 0.0) -> FloatArray:
         return self.values[np.searchsorted(self.interfaces, x[:, self.axis], side="right")]
+
+    def settings(self) -> dict[str, Any]:
+        shown = {"interfaces": self.interfaces.tolist(), "values": self.values.tolist()}
+        return {"kind": "layers", "axis": self.axis, **shown}
 
 
 def layers(axis: int, interfaces: ArrayLike, values: ArrayLike) -> Callable[[FloatArray], FloatArray]:
@@ -74,7 +92,7 @@ def layers(axis: int, interfaces: ArrayLike, values: ArrayLike) -> Callable[[Flo
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Profile:
+class _Profile(Stated):
     axis: int
     knots: FloatArray
     values: FloatArray
@@ -89,6 +107,10 @@ class _Profile:
         found = np.interp(x[:, self.axis], self.knots, values)
         return np.asarray(np.exp(found) if self.log else found)
 
+    def settings(self) -> dict[str, Any]:
+        shown = {"knots": self.knots.tolist(), "values": self.values.tolist(), "log": self.log}
+        return {"kind": "profile", "axis": self.axis, **shown}
+
 
 def profile(axis: int, knots: ArrayLike, values: ArrayLike, log: bool = False) -> Callable[[FloatArray], FloatArray]:
     """A coefficient given at knots along an axis, linear in between (in its logarithm with ``log=True``)."""
@@ -100,7 +122,7 @@ def profile(axis: int, knots: ArrayLike, values: ArrayLike, log: bool = False) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Inclusion:
+class _Inclusion(Stated):
     lower: FloatArray
     upper: FloatArray
     inside: float
@@ -118,6 +140,10 @@ class _Inclusion:
         within = ((x >= self.lower) & (x <= self.upper)).all(axis=1)
         return np.where(within, self.inside, self.outside)
 
+    def settings(self) -> dict[str, Any]:
+        corners = {"lower": self.lower.tolist(), "upper": self.upper.tolist()}
+        return {"kind": "inclusion", **corners, "inside": self.inside, "outside": self.outside}
+
 
 def inclusion(lower: ArrayLike, upper: ArrayLike, inside: float, outside: float) -> Callable[[FloatArray], FloatArray]:
     """A coefficient with another value inside an axis-parallel box."""
@@ -125,6 +151,49 @@ def inclusion(lower: ArrayLike, upper: ArrayLike, inside: float, outside: float)
     if a.shape != b.shape or not (b > a).all():
         raise ShapeError("lower and upper must be the two corners of a box, with upper above lower on every axis.")
     return _Inclusion(a, b, float(inside), float(outside))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scaled(Stated):
+    base: Callable[[FloatArray], ArrayLike]
+    factor: float
+
+    @property
+    def breaks(self) -> tuple[tuple[int, FloatArray], ...]:
+        return getattr(self.base, "breaks", ())
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        return self.factor * np.asarray(self.base(x))
+
+    def settings(self) -> Any:
+        base = settings_of(self.base)
+        return base if base == "callable" else {"kind": "scaled", "base": base, "factor": self.factor}
+
+
+def scaled(base: Callable[[FloatArray], ArrayLike], factor: float) -> Callable[[FloatArray], FloatArray]:
+    """A function of points times a number; it jumps where the function does."""
+    return _Scaled(base, float(factor))
+
+
+def settings_of(value: Any) -> Any:
+    """A coefficient as JSON-able values, from which :func:`restored` makes it again; functions appear by name only."""
+    if callable(value):
+        return value.settings() if isinstance(value, Stated) else "callable"
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def restored(settings: Any, domain: Any) -> Any:
+    """The coefficient that gave these settings; ``domain`` is asked for what belongs to its regions."""
+    if not isinstance(settings, Mapping):
+        return settings
+    given = dict(settings)
+    kind = given.pop("kind")
+    if kind == "by_region":
+        return domain.by_region(**given)
+    if kind == "scaled":
+        return scaled(restored(given["base"], domain), given["factor"])
+    makers: dict[str, Callable[..., Any]] = {"layers": layers, "profile": profile, "inclusion": inclusion}
+    return makers[kind](**given)
 
 
 def breaks_of(coefficients: Iterable[Any], dimension: int) -> tuple[tuple[float, ...], ...] | None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from . import coefficients
 from ._checks import FloatArray, as_finite, as_number, as_positive
 from .errors import ShapeError, ValueRangeError
 from .processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
@@ -27,7 +28,7 @@ __all__ = ["Condition", "Dirichlet", "Neumann", "Periodic", "Robin", "TimeSeries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TimeSeries:
+class TimeSeries(coefficients.Stated):
     """Values at times, linear in between and constant beyond the ends.
 
     Parameters
@@ -56,6 +57,10 @@ class TimeSeries:
 
     def __call__(self, t: float) -> float:
         return float(np.interp(t, self.times, self.values))
+
+    def settings(self) -> dict[str, list[float]]:
+        """Times and values, as lists."""
+        return {"times": self.times.tolist(), "values": self.values.tolist()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,49 +188,48 @@ def evaluate(name: str, value: Value, x: FloatArray, t: float) -> FloatArray:
     return given
 
 
-def _value_settings(value: Value) -> Any:
-    if isinstance(value, TimeSeries):
-        return {"times": value.times.tolist(), "values": value.values.tolist()}
+def value_settings(value: Any) -> Any:
+    """A value, a coefficient or a factor of time as JSON-able values; functions appear by name only."""
     if isinstance(value, Unknown):
         process = {"kind": type(value.process).__name__, **asdict(value.process)}  # type: ignore[call-overload]
         return {"unknown": [value.mean, value.std], "process": process, "length": value.length}
-    return "callable" if callable(value) else value
+    return coefficients.settings_of(value)
+
+
+def restored_value(settings: Any, domain: Any) -> Any:
+    """What gave these settings, on its domain; functions cannot come back this way."""
+    if isinstance(settings, Mapping) and "times" in settings:
+        return TimeSeries(settings["times"], settings["values"])
+    if isinstance(settings, Mapping) and "unknown" in settings:
+        kinds = {kind.__name__: kind for kind in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk)}
+        described = dict(settings["process"])
+        process = kinds[described.pop("kind")](**described)
+        return Unknown(tuple(settings["unknown"]), process, settings["length"])
+    return coefficients.restored(settings, domain)
 
 
 def condition_settings(condition: Condition) -> dict[str, Any]:
     """A condition as JSON-able values; functions appear by name only."""
     kind = type(condition).__name__
     if isinstance(condition, Dirichlet):
-        return {"kind": kind, "value": _value_settings(condition.value)}
+        return {"kind": kind, "value": value_settings(condition.value)}
     if isinstance(condition, Neumann):
-        return {"kind": kind, "flux": _value_settings(condition.flux)}
+        return {"kind": kind, "flux": value_settings(condition.flux)}
     if isinstance(condition, Robin):
-        ambient = _value_settings(condition.ambient)
+        ambient = value_settings(condition.ambient)
         return {"kind": kind, "coefficient": condition.coefficient, "ambient": ambient}
     if isinstance(condition, Periodic):
         return {"kind": kind, "partner": condition.partner}
-    return {"kind": "Dirichlet", "value": _value_settings(condition)}
+    return {"kind": "Dirichlet", "value": value_settings(condition)}
 
 
-def restored_condition(settings: Mapping[str, Any]) -> Condition:
+def restored_condition(settings: Mapping[str, Any], domain: Any = None) -> Condition:
     """The condition that gave these settings; functions cannot come back this way."""
-
-    def value(given: Any) -> Value:
-        if isinstance(given, Mapping) and "times" in given:
-            return TimeSeries(given["times"], given["values"])
-        if isinstance(given, Mapping):
-            kinds = {"Fixed": Fixed, "RandomWalk": RandomWalk, "OrnsteinUhlenbeck": OrnsteinUhlenbeck}
-            kinds["IntegratedRandomWalk"] = IntegratedRandomWalk
-            described = dict(given["process"])
-            process = kinds[described.pop("kind")](**described)
-            return Unknown(tuple(given["unknown"]), process, given["length"])
-        return float(given)
-
     kind = settings["kind"]
     if kind == "Neumann":
-        return Neumann(value(settings["flux"]))
+        return Neumann(restored_value(settings["flux"], domain))
     if kind == "Robin":
-        return Robin(settings["coefficient"], value(settings["ambient"]))
+        return Robin(settings["coefficient"], restored_value(settings["ambient"], domain))
     if kind == "Periodic":
         return Periodic(settings["partner"])
-    return Dirichlet(value(settings["value"]))
+    return Dirichlet(restored_value(settings["value"], domain))

@@ -75,7 +75,7 @@ class Model:
         propagator: Propagator | None = None,
         start: float = 0.0,
         process_noise: Prior | Gaussian | None = None,
-        blocks: Sequence[Block] = (),
+        blocks: Sequence[Block | BoundBlock] = (),
     ) -> None:
         if not isinstance(space, WhitenedSpace):
             raise ShapeError(f"space must be what whiten(pde, features) gives; got {type(space).__name__}.")
@@ -88,7 +88,9 @@ class Model:
             )
         self.blocks: tuple[BoundBlock, ...] = (*boundary_blocks(space), *(block.on(space) for block in blocks))
         require_distinct(self.blocks)
-        noise = None if process_noise is None else _belief("process_noise", process_noise, space, space.rank)
+        self.process_noise = noise = (
+            None if process_noise is None else _belief("process_noise", process_noise, space, space.rank)
+        )
         if noise is not None and noise.mean.any():
             raise ValueRangeError("process_noise must have zero mean; a known tendency belongs in the PDE's source.")
         self.initial = self._initial(prior)

@@ -21,7 +21,17 @@ from numpy.typing import ArrayLike
 
 from ._checks import FloatArray, as_finite, as_number, frozen, require_finite
 from .coefficients import Modulated, breaks_of
-from .conditions import Condition, Dirichlet, Neumann, Periodic, Robin, Unknown, condition_settings, evaluate
+from .conditions import (
+    Condition,
+    Dirichlet,
+    Neumann,
+    Periodic,
+    Robin,
+    Unknown,
+    condition_settings,
+    evaluate,
+    value_settings,
+)
 from .domains import Domain
 from .errors import DefinitenessError, ShapeError, ValueRangeError
 
@@ -174,23 +184,26 @@ class LinearPDE:
         return np.broadcast_to(0.0 if self.source is None else self.source, (len(x),))
 
     def settings(self) -> dict[str, Any]:
-        """The constants that identify the equation, as JSON-able values; callables appear by name only."""
-
-        def show(value: Any) -> Any:
-            if callable(value):
-                return "callable"
-            return value.tolist() if isinstance(value, np.ndarray) else value
-
+        """The values that identify the equation, JSON-able; functions of the user's appear by name only."""
         return {
             "domain": self.domain.settings(),
-            "diffusion": show(self.diffusion),
-            "velocity": show(self.velocity),
-            "reaction": show(self.reaction),
-            "source": show(self.source),
+            "diffusion": value_settings(self.diffusion),
+            "velocity": value_settings(self.velocity),
+            "reaction": value_settings(self.reaction),
+            "source": value_settings(self.source),
             "boundary": {part: condition_settings(condition) for part, condition in self.conditions.items()},
             "conservative": self.conservative,
-            "factors": sorted(self.factors),
+            "factors": {name: value_settings(factor) for name, factor in sorted(self.factors.items())},
         }
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of what a file cannot hold: coefficients, factors and boundary values given as functions."""
+        given = {name: getattr(self, name) for name in ("diffusion", "velocity", "reaction", "source")}
+        given |= {f"factor.{name}": factor for name, factor in self.factors.items()}
+        for part, condition in self.conditions.items():
+            given |= {f"{part}.{name}": value for name, value in boundary_values(condition).items()}
+        return [name for name, value in given.items() if value_settings(value) == "callable"]
 
     def probe(self) -> dict[str, FloatArray]:
         """Values of every callable at fixed points (and times): what can be compared of a function."""

@@ -23,6 +23,7 @@ from . import galerkin
 from ._checks import FloatArray, as_finite, as_number, as_points, frozen
 from ._linalg import symmetrise
 from .boundary import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
+from .coefficients import scaled
 from .conditions import Condition, Dirichlet, Neumann, Robin, Unknown
 from .domains import BoundaryRule, Box, Rule
 from .domains.base import require_inside
@@ -48,6 +49,7 @@ class Basis:
     transform: FloatArray
     order: tuple[int, ...]
     memory: float
+    breaks: tuple[tuple[float, ...], ...]
 
     def __call__(self, x: ArrayLike) -> FloatArray:
         """Whitened features Psi at points, (N, r)."""
@@ -80,7 +82,7 @@ class Basis:
     @property
     def rule(self) -> Rule:
         """The quadrature the space was assembled with."""
-        return aligned_rule(self.pde, self.features, self.order)
+        return aligned_rule(self.pde, self.features, self.order, self.breaks)
 
     def project(self, function: Callable[[FloatArray], ArrayLike]) -> FloatArray:
         """Coefficients of the L2 projection of u(x) onto the space, (r,)."""
@@ -105,6 +107,7 @@ class Frame(Basis):
     transform: FloatArray
     order: tuple[int, ...]
     memory: float
+    breaks: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +139,8 @@ class WhitenedSpace(Basis):
         More than one if the floor was chosen from a grid.
     order : tuple of int
         Quadrature points per axis.
+    breaks : tuple of tuple of float
+        Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
     """
 
     pde: LinearPDE
@@ -153,6 +158,7 @@ class WhitenedSpace(Basis):
     order: tuple[int, ...]
     memory: float
     health: Mapping[str, float]
+    breaks: tuple[tuple[float, ...], ...] = ()
     _spaces: dict[tuple[float, ...], WhitenedSpace] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -164,7 +170,7 @@ class WhitenedSpace(Basis):
         if self.strengths.size == 0:
             return self
         both = frozen(np.hstack([self.transform, self.lifts]))
-        return Frame(self.pde, self.features, both, self.order, self.memory)
+        return Frame(self.pde, self.features, both, self.order, self.memory, self.breaks)
 
     # -- the dynamics -------------------------------------------------------------------------------------------------
 
@@ -433,10 +439,6 @@ def diagonalised(space: WhitenedSpace) -> WhitenedSpace:
 
 def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, float]) -> LinearPDE:
     """The PDE whose affine coefficients take the values ``new``."""
-
-    def scaled(function: Any, factor: float) -> Any:
-        return lambda x: factor * np.asarray(function(x))
-
     changes: dict[str, Any] = {}
     d = pde.domain.dimension
     for name in ("diffusion", "velocity", "reaction"):
@@ -467,18 +469,23 @@ def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, flo
     return replace(pde, **changes)
 
 
-def aligned_rule(pde: LinearPDE, features: FeatureMap, order: tuple[int, ...]) -> Rule:
-    """The quadrature of this order; on boxes aligned with the jumps of coefficients and the seams of patches."""
+def aligned_rule(
+    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
+) -> Rule:
+    """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
     domain = pde.domain
-    breaks = aligned_breaks(pde, features)
-    return domain.quadrature(order, breaks=breaks) if isinstance(domain, Box) and breaks else domain.quadrature(order)
+    cuts = aligned_breaks(pde, features, breaks)
+    return domain.quadrature(order, breaks=cuts) if isinstance(domain, Box) and cuts else domain.quadrature(order)
 
 
-def aligned_breaks(pde: LinearPDE, features: FeatureMap) -> list[list[float]] | None:
-    """Coordinates inside the box at which a coefficient or all features lose smoothness; None without any."""
+def aligned_breaks(
+    pde: LinearPDE, features: FeatureMap, breaks: tuple[tuple[float, ...], ...] = ()
+) -> list[list[float]] | None:
+    """Coordinates inside the box at which a coefficient or all features lose smoothness, and ``breaks``."""
     found = [set(axis.tolist()) for axis in features.breaks]
-    for axis, more in zip(found, pde.breaks or ((),) * len(found), strict=True):
-        axis.update(more)
+    for more in (pde.breaks, breaks):
+        for axis, cuts in zip(found, more or ((),) * len(found), strict=True):
+            axis.update(cuts)
     inside = [
         sorted(v for v in axis if a < v < b)
         for axis, a, b in zip(found, pde.domain.lower, pde.domain.upper, strict=True)

@@ -9,17 +9,18 @@ condition, directions that are rounding noise.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from . import galerkin
-from ._checks import FloatArray, as_number, frozen
+from ._checks import FloatArray, as_finite, as_number, frozen
 from ._linalg import symmetrise
 from .boundary import boundary_rules
 from .conditions import Dirichlet, Periodic, Robin
-from .domains import Ball, BoundaryRule, Box, Rule
+from .domains import Ball, BoundaryRule, Box, Domain, Rule
 from .domains.box import per_axis
 from .errors import ConformityError, FloorError, QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from .features.base import FeatureMap, Recipe
@@ -88,6 +89,7 @@ def whiten(
     mass_floor: float | FloorGrid | None = None,
     *,
     order: int | tuple[int, ...] | None = None,
+    breaks: Sequence[ArrayLike] | None = None,
     nonconforming: bool = False,
     trace_eps: float | None = None,
     memory: float = MEMORY,
@@ -109,6 +111,9 @@ def whiten(
         whose quadrature cannot carry less.
     order : int or tuple, optional
         Gauss-Legendre points per axis; chosen from the features' frequencies by default.
+    breaks : sequence of (n_i,) array_like, optional
+        Coordinates along each axis of a box at which the quadrature is cut: lines that crowd around a narrow
+        source, for instance. Where coefficients jump it is cut anyway.
     nonconforming : bool
         Accept features that ignore a Dirichlet condition. Their dynamics is then
         the natural (Neumann) one; the paper's comparison needs it, nobody else does.
@@ -149,7 +154,8 @@ def whiten(
             "eigenvalue. 1e-6 reproduces the paper, 1e-12 is the default."
         )
     counts = _orders(pde, bound, floor, order)
-    rule = aligned_rule(pde, bound, counts)
+    cuts = _cuts(domain, breaks)
+    rule = aligned_rule(pde, bound, counts, cuts)
     if rule.n_points < 2 * bound.n_features:
         raise QuadratureError(
             f"order={counts} gives {rule.n_points} quadrature points for {bound.n_features} features; at least "
@@ -158,7 +164,7 @@ def whiten(
     full = spectrum(bound, rule, floor, memory)
     if not full.values[0] > 0.0:
         raise FloorError("every feature vanishes on the domain, so the floor keeps nothing; check the features.")
-    check = _check_rule(pde, bound, counts)
+    check = _check_rule(pde, bound, counts, cuts)
     if grid is not None:
         floor = _choose_floor(grid, full, bound, rule, check, memory)
     T = full.transform(floor)
@@ -175,7 +181,7 @@ def whiten(
         raise QuadratureError(
             f"the whitened features miss orthonormality by {eta:.2g} on a second quadrature rule (order {counts}, "
             f"floor {floor:g}); above {ETA_REFUSE} the posterior would be meaningless. "
-            + _remedy(pde, bound, floor, counts, memory, spectrum)
+            + _remedy(pde, bound, floor, counts, cuts, memory, spectrum)
         )
     if eta > ETA_WARN:
         warnings.warn(
@@ -221,6 +227,7 @@ def whiten(
             order=counts,
             memory=float(memory),
             health=health,
+            breaks=cuts,
         )
     )
     lift = space.lift()
@@ -229,10 +236,25 @@ def whiten(
     return replace(space, health={**health, "lift_norm": lift.norm, "lift_misfit": lift.misfit}, _spaces={})
 
 
-def _check_rule(pde: LinearPDE, features: FeatureMap, order: tuple[int, ...]) -> Rule:
+def _cuts(domain: Domain, breaks: Sequence[ArrayLike] | None) -> tuple[tuple[float, ...], ...]:
+    """Given breaks, one increasing tuple per axis."""
+    if breaks is None:
+        return ()
+    if not isinstance(domain, Box) or len(breaks) != domain.dimension:
+        raise ValueRangeError(
+            f"breaks cuts the quadrature of a box, one list of coordinates per axis; got {len(breaks)} for a "
+            f"{type(domain).__name__} of {domain.dimension} dimension(s)."
+        )
+    lines = [as_finite(f"breaks[{i}]", np.atleast_1d(line), (None,)) for i, line in enumerate(breaks)]
+    return tuple(tuple(np.unique(line).tolist()) for line in lines)
+
+
+def _check_rule(
+    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], cuts: tuple[tuple[float, ...], ...]
+) -> Rule:
     """Another rule than ``_rule``, on which the first one is judged."""
-    if isinstance(pde.domain, Box) and aligned_breaks(pde, features):
-        return aligned_rule(pde, features, tuple(n + 7 for n in order))
+    if isinstance(pde.domain, Box) and aligned_breaks(pde, features, cuts):
+        return aligned_rule(pde, features, tuple(n + 7 for n in order), cuts)
     return pde.domain.check_quadrature(order)
 
 
@@ -391,19 +413,20 @@ def _choose_floor(
 
 
 def _remedy(
-    pde: LinearPDE, features: FeatureMap, floor: float, counts: tuple[int, ...], memory: float, route: SpectrumRoute
-) -> str:
+    pde: LinearPDE, features: FeatureMap, floor: float, counts: tuple[int, ...], cuts: tuple[tuple[float, ...], ...],
+    memory: float, route: SpectrumRoute,
+) -> str:  # fmt: skip
     """Try higher orders until one would do, within a bounded number of points."""
     trial = counts
     while True:
         trial = tuple(int(np.ceil(1.4 * n)) + 2 for n in trial)
         if np.prod(trial, dtype=float) > 2.5e5:
             break
-        rule = aligned_rule(pde, features, trial)
+        rule = aligned_rule(pde, features, trial, cuts)
         if rule.n_points < 2 * features.n_features:
             continue
         T = route(features, rule, floor, memory).transform(floor)
-        if _defect(features, T, _check_rule(pde, features, trial), memory) <= ETA_WARN:
+        if _defect(features, T, _check_rule(pde, features, trial, cuts), memory) <= ETA_WARN:
             return f"order={max(trial)} would do."
     return f"No order up to {max(trial)} would do at this floor; raise mass_floor."
 

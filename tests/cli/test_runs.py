@@ -16,6 +16,7 @@ import time
 import numpy as np
 import pytest
 
+import rfkalman as rk
 from rfkalman.cli.app import run
 from rfkalman.problem import Problem
 from rfkalman.problem.templates import EXAMPLES
@@ -70,6 +71,7 @@ def test_check_says_what_the_sensors_can_tell(soil, capsys):
 def test_run_writes_record_posterior_and_report(finished):
     names = {path.name for path in finished.iterdir()}
     assert {"run.sqlite", "posterior.npz", "report.html"} <= names
+    assert isinstance(rk.load(finished / "posterior.npz"), rk.Field)
 
 
 def test_run_json_accounts_for_every_reading(soil, tmp_path, capsys):

@@ -20,6 +20,7 @@ pytest.importorskip("pint")
 from tests.problem.replay import Replayed, nanoseconds, replay
 from tests.problem.test_templates import ANSWERS, filled, from_example
 
+import rfkalman as rk
 from rfkalman.problem import Problem, Setup
 from rfkalman.problem.templates import EXAMPLES, example_file
 from rfkalman.runs.runner import Runner
@@ -224,6 +225,22 @@ def test_a_run_is_the_plain_recursion(name, tmp_path):
     scale = np.abs(o.found.last.mean).max()
     np.testing.assert_allclose(last.mean, o.found.last.mean, rtol=1e-8, atol=1e-10 * scale)
     np.testing.assert_allclose(last.cov, o.found.last.cov, atol=1e-10 * np.abs(o.found.last.cov).max())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_a_run_wrote_can_be_loaded(name, tmp_path):
+    """Whatever the problem file states (layers, tables, crowded quadrature), the archive of the posterior holds it."""
+    setup = shipped(name).setup
+    start = setup.clock.from_model(0.0)
+    with run(setup, folder=tmp_path, until_ns=start + 40 * (setup.clock.step_ns or setup.clock.unit_ns)) as done:
+        field = done.posterior()
+        again = rk.load(rk.save(tmp_path / "posterior.npz", field))
+    assert again.time == field.time > 0.0
+    domain = setup.space.pde.domain
+    x = np.vstack([domain.sample(50, np.random.default_rng(0)), setup.sensors.coords[setup.sensors.inside]])
+    np.testing.assert_array_equal(again.mean(x), field.mean(x))
+    np.testing.assert_array_equal(again.std(x), field.std(x))
+    assert again.space.report().as_dict() == field.space.report().as_dict()
 
 
 def test_arrival_line_by_line_changes_nothing(tmp_path):

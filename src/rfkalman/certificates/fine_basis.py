@@ -45,7 +45,7 @@ class FineBasis:
     def _sample(self, basis: Basis, order: tuple[int, ...], rule: Rule | None) -> None:
         self.basis = basis
         self.order = order
-        found = aligned_rule(basis.pde, basis.features, order) if rule is None else rule
+        found = aligned_rule(basis.pde, basis.features, order, basis.breaks) if rule is None else rule
         self.points, self.weights = frozen(found.points), frozen(found.weights)
         self._kept: list[FloatArray] | None = None
         if 8.0 * len(self.points) * basis.rank <= basis.memory / 4:

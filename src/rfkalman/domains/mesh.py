@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
 from .._checks import FloatArray, frozen
+from ..coefficients import Stated
 from ..errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
@@ -222,7 +223,7 @@ class Mesh(Domain):
                 f"values leaves {bare.size} of {len(table)} cells without a value, the first is cell {bare[0]}; "
                 f"regions are {', '.join(self.regions) or 'none'}; add '*' for the rest."
             )
-        return _RegionValues(self, frozen(table))
+        return _RegionValues(self, frozen(table), {name: float(value) for name, value in values.items()})
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         nodes = self._local[self.cells]
@@ -336,14 +337,18 @@ class Mesh(Domain):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _RegionValues:
+class _RegionValues(Stated):
     """One value per cell, read off at points."""
 
     mesh: Mesh
     table: FloatArray
+    values: Mapping[str, float]
 
     def __call__(self, x: FloatArray) -> FloatArray:
         return np.asarray(self.table[self.mesh._cell_of(x)])
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "by_region", "values": dict(self.values)}
 
 
 def _checked_region(name: object, cells: Any, n_cells: int) -> IntArray:

@@ -127,10 +127,11 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
             pending, n_pending = [(rows, d[:k, 0])], k
     K = Z.shape[1]
     J, d = _stack([*pending, (np.eye(K), np.zeros(K))], K)
-    T, order, d = eliminate(J, d[:, None])
-    cost = misfit + float(np.square(d[K:]).sum())
+    T, order, turned = eliminate(J, d[:, None])
     xi = np.empty(K)
-    xi[order] = solve_triangular(T, d[:K, 0], check_finite=False) if K else 0.0
+    xi[order] = solve_triangular(T, turned[:K, 0], check_finite=False) if K else 0.0
+    # From the residuals, which round one by one; the rows left of the elimination carry the rounding of all of d.
+    cost = misfit + float(np.square(d - J @ xi).sum())
     log_det += 2.0 * float(np.log(np.abs(np.diagonal(T))).sum())
     beliefs = tuple(_belief(centre, Z, xi, T, order) for centre, Z in trajectory)
     return BatchPosterior(beliefs, -0.5 * (cost + log_det + n_used * _LOG_2PI), cost, n_used)

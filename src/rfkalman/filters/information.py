@@ -15,6 +15,7 @@ from scipy.linalg import solve_triangular
 from .._linalg import cholesky
 from ..statespace import Gaussian, Observation
 from .kalman import Analysis, _readings
+from .kernels import quadratic
 
 __all__ = ["analyse"]
 
@@ -23,9 +24,9 @@ def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     """Condition a belief on one batch through its Gram matrix; same arguments as ``kalman.analyse``.
 
     The prior enters through its root, S^T (H^T R^-1 H) S + I, so a singular
-    prior covariance is no obstacle. Nothing guards its digits: it is kept for
-    comparison, and for N_o much larger than r ``kalman.analyse`` does the same
-    with an error estimate.
+    prior covariance is no obstacle. Nothing guards the digits of its moments: it
+    is kept for comparison, and for N_o much larger than r ``kalman.analyse`` does
+    the same with an error estimate. The evidence keeps its digits for any N_o.
 
     Examples
     --------
@@ -44,9 +45,15 @@ def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     L = cholesky(np.eye(S.shape[1]) + S.T @ information @ S, "I + S^T H^T R^-1 H S")
     root = solve_triangular(L, S.T, lower=True).T
     q = solve_triangular(L, S.T @ (H.T @ v), lower=True)
-    a = solve_triangular(L, q, lower=True, trans="T")
-    residual = v - H @ (S @ a)
-    quad = float(residual @ residual + a @ a)
+    mean = m + root @ q
+    G = H @ S
+    if G.shape[0] < G.shape[1]:
+        # The evidence in the space of the readings, where no direction is left at 1 beside those they see.
+        L = cholesky(np.eye(len(G)) + G @ G.T, "I + R^(-1/2) H P H^T R^(-T/2)")
+        quad = float(np.square(solve_triangular(L, v, lower=True)).sum())
+    else:
+        a = solve_triangular(L, q, lower=True, trans="T")
+        quad = float(quadratic(v - G @ a, a))
     log_det = 2.0 * float(np.log(np.diagonal(L)).sum())
     evidence = -0.5 * (values.size * math.log(2.0 * math.pi) + obs.log_det_noise + log_det + quad)
-    return Analysis(m + root @ q, root, evidence, 0.0, values.size, quad)
+    return Analysis(mean, root, evidence, 0.0, values.size, quad)

@@ -33,7 +33,7 @@ from .._linalg import compress_root, triangularise
 from ..errors import DefinitenessError, ShapeError
 from ..statespace import LinearStep, Observation
 
-__all__ = ["INDICATOR_LIMIT", "Kernel", "Scratch", "Update", "condition", "fast", "move", "orthogonal"]
+__all__ = ["INDICATOR_LIMIT", "Kernel", "Scratch", "Update", "condition", "fast", "move", "orthogonal", "quadratic"]
 
 #: Above this estimate of the relative variance error the orthogonal kernel takes over.
 INDICATOR_LIMIT = 1e-9
@@ -71,16 +71,14 @@ def orthogonal(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> Up
         block = triangularise(block)
     identity = np.hstack([np.eye(k), np.zeros((k, columns.shape[1]))])
     R = triangularise(np.vstack([block, identity]))
-    C, q = R[:k, :k], R[:k, k:]
-    root = blas.dtrsm(1.0, np.asfortranarray(C), S, side=1, lower=0)
-    mean = m + (root @ (q if v.ndim == 2 else q[:, 0]))
-    residual = R[k:, k:]
-    quad = np.einsum("ij,ij->j", residual, residual)
-    diagonal = np.abs(np.diagonal(C))
+    C, q = np.asfortranarray(R[:k, :k]), R[:k, k:]
+    root = blas.dtrsm(1.0, C, S, side=1, lower=0)
+    a = blas.dtrsm(1.0, C, q)
+    if v.ndim == 1:
+        q, a = q[:, 0], a[:, 0]
+    log_det = 2.0 * float(np.log(np.abs(np.diagonal(C))).sum())
     largest = float(np.einsum("ij,ij->i", G, G).max(initial=0.0))
-    return Update(
-        mean, root, quad if v.ndim == 2 else float(quad[0]), 2.0 * float(np.log(diagonal).sum()), EPS * largest
-    )
+    return Update(m + root @ q, root, quadratic(v - G @ a, a), log_det, EPS * largest)
 
 
 def move(
@@ -272,15 +270,26 @@ def _wide(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> Update:
     update, a = _from_gram(m, S, gram, np.dot(G.T, v), EPS)
     if not math.isfinite(update.indicator):
         return update
-    # The residual form of the quadratic: the difference of two large numbers is never taken.
-    quad = np.square(v - G @ a).sum(axis=0) + np.square(a).sum(axis=0)
-    return update._replace(quad=quad if v.ndim == 2 else float(quad))
+    return update._replace(quad=quadratic(v - G @ a, a))
+
+
+def quadratic(residual: FloatArray, a: FloatArray) -> float | FloatArray:
+    """v^T (I + G G^T)^-1 v as |v - G a|^2 + |a|^2, a = (I + G^T G)^-1 G^T v.
+
+    |v|^2 - |C^-T G^T v|^2 is the same number, but a difference of two that are
+    P0 / sigma^2 times larger. And at its minimum over ``a`` an error of ``a`` counts only squared.
+    """
+    quad = np.square(residual).sum(axis=0) + np.square(a).sum(axis=0)
+    return quad if residual.ndim == 2 else float(quad)
 
 
 def _from_gram(
     m: FloatArray, S: FloatArray, gram: FloatArray, w: FloatArray, error: float
 ) -> tuple[Update, FloatArray]:
-    """Update from G^T G (upper triangle) and w = G^T v; ``error`` is the absolute error of the Gram matrix per eps."""
+    """Update from G^T G (upper triangle) and w = G^T v, still without its quadratic form, and (I + G^T G)^-1 w.
+
+    ``error`` is the absolute error of the Gram matrix.
+    """
     k = gram.shape[0]
     gram.ravel(order="F")[:: k + 1] += 1.0
     upper = np.abs(np.triu(gram))
@@ -298,40 +307,41 @@ def _from_gram(
     mean = m + np.dot(S, a)
     log_det = 2.0 * float(np.log(C.diagonal()).sum())
     relative = max(error, EPS * norm) / (norm * rcond) if rcond > 0.0 else math.inf
-    return Update(mean, root, np.square(q).sum(axis=0), log_det, relative), a
+    return Update(mean, root, 0.0, log_det, relative), a
 
 
 def _compressed(m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray) -> Update:
     """N_o much larger than r: accumulate the Gram matrix of the whitened [H, y - H m] block by block.
 
-    r^2 flops per reading instead of 3 r^2, and one pass over H. The rounding of
+    r^2 flops per reading instead of 3 r^2; a second pass over H, 2 r flops per
+    reading, gives the quadratic form from the residuals. The rounding of
     H^T R^-1 H passes through S on both sides, so the estimate uses
     |S|^2 |H^T R^-1 H|; where that is too coarse the caller multiplies by S first.
     """
     r = S.shape[0]
     gram = np.zeros((r, r), order="F")
     w = np.zeros((r, *y.shape[1:]))
-    vv: float | FloatArray = 0.0
+    v = np.empty_like(y)
     scalar = isinstance(obs.std, float)
     for start in range(0, y.shape[0], _BLOCK):
         rows = obs.H[start : start + _BLOCK]
-        part = y[start : start + _BLOCK] - rows.dot(m)
+        part = v[start : start + _BLOCK] = y[start : start + _BLOCK] - rows.dot(m)
         if not scalar:
             std = np.asarray(obs.std)[start : start + _BLOCK]
             rows = rows / std[:, None]
             part = part / (std if part.ndim == 1 else std[:, None])
         gram = blas.dsyrk(1.0, rows.T, beta=1.0, c=gram, overwrite_c=1)
         w += rows.T.dot(part)
-        vv = vv + (part.dot(part) if part.ndim == 1 else np.einsum("ij,ij->j", part, part))
     if scalar:
         precision = 1.0 / float(obs.std) ** 2  # type: ignore[arg-type]
         gram *= precision
         w *= precision
-        vv = vv * precision
     gram += np.triu(gram, 1).T
     size = float(np.abs(gram).sum(axis=0).max())
     magnitude = np.abs(S)
     stretch = float(magnitude.sum(axis=0).max() * magnitude.sum(axis=1).max())
     projected = np.asfortranarray(S.T @ gram @ S)
-    update, _ = _from_gram(m, S, projected, np.dot(S.T, w), EPS * size * stretch)
-    return update._replace(quad=vv - update.quad)
+    update, a = _from_gram(m, S, projected, np.dot(S.T, w), EPS * size * stretch)
+    if not update.indicator <= INDICATOR_LIMIT:
+        return update
+    return update._replace(quad=quadratic(obs.whiten(v - obs.H.dot(np.dot(S, a))), a))

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov, solve_triangular
 
 from .._checks import FloatArray, frozen
-from .._linalg import cholesky
+from .._linalg import cholesky, triangularise
 from ..statespace import Gaussian, LinearStep, Observation, _gaussian
 from . import kalman
+from .kernels import quadratic
 
 __all__ = ["ConstantGain", "Recursion", "find", "run"]
 
@@ -47,7 +49,7 @@ class ConstantGain:
     analysis_root: FloatArray
     project: FloatArray  # innovation -> q
     lift: FloatArray  # q -> correction of the mean
-    subtract: bool  # whether the quadratic form is |v|^2 - |q|^2 instead of |q|^2
+    shrink: FloatArray | None  # q -> a, where the quadratic form is |v - G a|^2 + |a|^2 and not |q|^2
     constant: float
     indicator: float
 
@@ -69,11 +71,11 @@ class ConstantGain:
         if not math.isfinite(v.dot(v)):  # before any product: infinity times zero is an invalid operation
             return None
         q = self.project.dot(v)
+        correction = self.lift.dot(q)
         quad = float(q.dot(q))
-        if self.subtract:
-            v = self.obs.whiten(v)
-            quad = float(v.dot(v)) - quad
-        return mean + self.lift.dot(q), self.constant - 0.5 * quad
+        if self.shrink is not None:
+            quad = float(quadratic(self.obs.whiten(v - self.obs.H.dot(correction)), self.shrink.dot(q)))
+        return mean + correction, self.constant - 0.5 * quad
 
 
 class Recursion:
@@ -91,6 +93,39 @@ class Recursion:
         self._repeated: tuple[LinearStep, Observation] | None = None
         self._count = 0
         self._next_check = _FIRST_CHECK
+        self._from_file = False
+
+    def state(self) -> tuple[Any, ...]:
+        """What it remembers, as records, arrays and numbers; :meth:`from_state` goes on from there."""
+        return (self._gain, self._step, self._forecast_root, self._repeated, self._count, self._next_check)
+
+    @classmethod
+    def from_state(cls, state: tuple[Any, ...]) -> Recursion:
+        """The recursion that remembers this; arrays that were one in the state must be one here.
+
+        Steps and sensors are made anew by their model, so they are recognised by value when they come again.
+        """
+        found = cls()
+        found._gain, found._step, found._forecast_root, found._repeated, found._count, found._next_check = state
+        found._from_file = True
+        return found
+
+    def _meet_step(self, step: LinearStep) -> None:
+        """Take a step that comes again for the one remembered from a file."""
+        if self._step is not None and _again(step, self._step):
+            self._step = step
+        if self._repeated is not None and _again(step, self._repeated[0]):
+            self._repeated = (step, self._repeated[1])
+        if self._gain is not None and _again(step, self._gain):
+            assert step.noise_root is not None
+            self._gain = replace(self._gain, transition=step.transition, noise_root=step.noise_root)
+
+    def _meet_sensors(self, obs: Observation) -> None:
+        """Take sensors that come again for those remembered from a file."""
+        if self._repeated is not None and _again(obs, self._repeated[1]):
+            self._repeated = (self._repeated[0], obs)
+        if self._gain is not None and _again(obs, self._gain.obs):
+            self._gain = replace(self._gain, obs=obs)
 
     @property
     def is_constant(self) -> bool:
@@ -99,6 +134,8 @@ class Recursion:
 
     def forecast(self, belief: Gaussian, step: LinearStep) -> Gaussian:
         """Like ``kalman.forecast``."""
+        if self._from_file:
+            self._meet_step(step)
         gain = self._gain
         if gain is not None and gain.moves(belief, step):
             mean = step.apply(belief.mean)
@@ -112,6 +149,8 @@ class Recursion:
     def analyse(self, prior: Gaussian, obs: Observation, y: ArrayLike) -> kalman.Analysis:
         """Like ``kalman.analyse``."""
         values = kalman._readings(prior.dim, obs, y)
+        if self._from_file:
+            self._meet_sensors(obs)
         gain = self._gain
         if gain is not None and gain.reads(prior, obs):
             found = gain.correct(prior.mean, values)
@@ -168,6 +207,15 @@ def same_observation(a: Observation, b: Observation) -> bool:
     return a.H is b.H and a.factor is b.factor and same_std
 
 
+def _again(new: LinearStep | Observation, old: LinearStep | Observation | ConstantGain) -> bool:
+    """Whether a step or an observation has other arrays than a remembered one, with the same numbers."""
+    names = ("transition", "noise_root") if isinstance(new, LinearStep) else ("H", "std", "factor")
+    pairs = [(getattr(new, name), getattr(old, name)) for name in names]
+    if pairs[0][0] is pairs[0][1]:
+        return False
+    return all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in pairs)
+
+
 def find(
     step: LinearStep, obs: Observation, forecast_root: FloatArray, analysis_root: FloatArray, indicator: float = 0.0
 ) -> ConstantGain | None:
@@ -206,17 +254,19 @@ def find(
         project: FloatArray = np.asarray(solve_triangular(innovation, np.eye(obs.n_obs), lower=True))
         lift = P @ H.T @ project.T
         log_det = 2.0 * float(np.log(np.diagonal(innovation)).sum())
+        shrink = None
     else:
         G = H @ forecast_root
-        C = cholesky(np.eye(G.shape[1]) + G.T @ G, "information").T
+        C = triangularise(np.vstack([G, np.eye(G.shape[1])]))
         project = solve_triangular(C, G.T, trans="T")
         lift = solve_triangular(C, forecast_root.T, trans="T").T
-        log_det = 2.0 * float(np.log(np.diagonal(C)).sum())
+        log_det = 2.0 * float(np.log(np.abs(np.diagonal(C))).sum())
+        shrink = frozen(np.asarray(solve_triangular(C, np.eye(G.shape[1]))))
     constant = -0.5 * (obs.n_obs * _LOG_2PI + obs.log_det_noise + log_det)
     return ConstantGain(
         step.transition, step.noise_root, obs, forecast_root, analysis_root,
         frozen(np.ascontiguousarray(_whitened_columns(obs, project))), frozen(np.ascontiguousarray(lift)),
-        innovation is None, constant, indicator,
+        shrink, constant, indicator,
     )  # fmt: skip
 
 

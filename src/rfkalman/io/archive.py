@@ -1,42 +1,72 @@
-"""Save and load spaces, beliefs and fields: one npz with a versioned JSON header, no pickle.
+"""Save and load spaces, beliefs, fields and assimilators: one npz with a versioned JSON header, no pickle.
 
-Functions of the PDE are not saved. Their values at fixed points are, so that
-``load(path, pde=...)`` can re-attach them and refuse another equation.
+Values with settings (layers, profiles, series, ...) are saved as those. Functions
+of the PDE are not. Their values at fixed points are, so that ``load(path, pde=...)``
+can re-attach them and refuse another equation.
+
+Version 2 writes the settings of coefficients and factors, for which version 1
+kept values at points like those of any function, and knows assimilators.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import zipfile
 import zlib
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import propagators
 from .._checks import FloatArray, as_finite
-from ..conditions import restored_condition
+from ..assimilator import Assimilator
+from ..blocks import BoundBlock, boundary_blocks
+from ..conditions import restored_condition, restored_value
 from ..domains import restore as restore_domain
 from ..errors import ArchiveError
 from ..features.base import prefixed, restore, unprefixed
 from ..field import Field
+from ..filters.kalman import Analysis
+from ..filters.steady import ConstantGain
 from ..galerkin import Term
-from ..pde import LinearPDE
+from ..model import Model
+from ..pde import PROBE_TIMES, LinearPDE
 from ..space import WhitenedSpace
-from ..statespace import Gaussian
+from ..statespace import Gaussian, LinearStep, Observation
 from ._files import delete, part_of
 
 __all__ = ["load", "save"]
 
 FORMAT = "rfkalman"
-VERSION = 1
+VERSION = 2
+#: Versions that :func:`load` reads.
+READS = (1, 2)
 #: Refuse files whose arrays unpack to more than this many bytes.
 MAX_BYTES = 8 * 2**30
 
 
-def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field) -> Path:
-    """Write a space, a belief or a field to one ``.npz`` file; a file in the way is replaced in one move.
+#: Records that stand in an assimilator's state, by the name they have in a file.
+_RECORDS: dict[str, type[Any]] = {
+    record.__name__: record
+    for record in (
+        Analysis, BoundBlock, ConstantGain, Gaussian, LinearStep, Observation, propagators.Exponential,
+        propagators.ImplicitEuler, propagators.CrankNicolson, propagators.SDIRK2, propagators.SDIRK3,
+        propagators.ARS222, propagators.ARS443,
+    )
+}  # fmt: skip
+
+
+def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field | Assimilator) -> Path:
+    """Write a space, a belief, a field or an assimilator to one ``.npz``; a file in the way is replaced in one move.
+
+    An assimilator comes back as it was: what was believed when, its readings
+    inside ``lag``, its evidence so far, its start and its unknowns.
 
     Returns
     -------
@@ -53,10 +83,13 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field) 
     elif isinstance(thing, Field):
         header |= {"kind": "field", "time": thing.time, "space": _pack_space(thing.space, arrays)}
         _pack_belief(thing.belief, arrays)
+    elif isinstance(thing, Assimilator):
+        names: dict[int, str] = {}
+        header |= {"kind": "assimilator", "model": _pack_model(thing.model, arrays, names)}
+        header |= {"state": _packed(thing.state(), arrays, names)}
     else:
         raise ArchiveError(
-            f"save takes a WhitenedSpace, a Gaussian or a Field; got {type(thing).__name__}. An Assimilator is saved "
-            "as its posterior(): pass field.belief back as the prior to go on."
+            f"save takes a WhitenedSpace, a Gaussian, a Field or an Assimilator; got {type(thing).__name__}."
         )
     arrays["header"] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), dtype=np.uint8)
     target = Path(path)
@@ -71,15 +104,21 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field) 
     return target
 
 
-def load(path: str | os.PathLike[str], pde: LinearPDE | None = None) -> WhitenedSpace | Gaussian | Field:
+def load(
+    path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Model | None = None
+) -> WhitenedSpace | Gaussian | Field | Assimilator:
     """Read back what :func:`save` wrote; evaluations are bit-identical.
 
     Parameters
     ----------
     path
     pde : LinearPDE, optional
-        Needed when the saved PDE had functions as coefficients or source; it
-        must be the same equation.
+        Needed when the saved PDE had functions as coefficients, source or
+        boundary values; it must be the same equation.
+    model : Model, optional
+        Needed when the model of a saved assimilator, or its propagator, is of a
+        class of its own, such as that of a problem file with known point
+        sources; it must be the same model.
     """
     header, arrays = _read(Path(path))
     kind = header.get("kind")
@@ -89,6 +128,11 @@ def load(path: str | os.PathLike[str], pde: LinearPDE | None = None) -> Whitened
         if kind in ("space", "field"):
             space = _unpack_space(header["space"], arrays, pde)
             return space if kind == "space" else Field(space, _unpack_belief(arrays), float(header["time"]))
+        if kind == "assimilator":
+            own = _unpack_model(header["model"], arrays, pde, model)
+            for array in arrays.values():
+                array.flags.writeable = False
+            return Assimilator.from_state(own, _unpacked(header["state"], arrays))
     except ArchiveError:
         raise
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
@@ -111,10 +155,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         raise ArchiveError(f"{path} is not a file that rfkalman wrote ({type(error).__name__}: {error}).") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ArchiveError(f"{path} is an npz file, but not one that rfkalman wrote.")
-    if header.get("version") != VERSION:
+    if header.get("version") not in READS:
         raise ArchiveError(
-            f"{path} has format version {header.get('version')!r}; this rfkalman reads version {VERSION}. "
-            "Use the rfkalman that wrote it."
+            f"{path} has format version {header.get('version')!r}; this rfkalman reads versions "
+            f"{' and '.join(map(str, READS))}. Use the rfkalman that wrote it."
         )
     return header, arrays
 
@@ -129,7 +173,8 @@ def _unpack_belief(arrays: dict[str, FloatArray]) -> Gaussian:
 
 def _pack_space(space: WhitenedSpace, arrays: dict[str, FloatArray]) -> dict[str, Any]:
     arrays |= prefixed("features.", space.features.arrays())
-    arrays |= prefixed("probe.", space.pde.probe())
+    probe = space.pde.probe()
+    arrays |= prefixed("probe.", {name: probe[name] for name in space.pde.functions})
     arrays |= {f"term.{term.name}": term.matrix for term in space.terms}
     arrays |= prefixed("domain.", space.pde.domain.arrays())
     arrays |= {
@@ -150,6 +195,7 @@ def _pack_space(space: WhitenedSpace, arrays: dict[str, FloatArray]) -> dict[str
         "order": list(space.order),
         "memory": space.memory,
         "health": dict(space.health),
+        "breaks": [list(axis) for axis in space.breaks],
     }
 
 
@@ -192,25 +238,27 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
         order=tuple(header["order"]),
         memory=float(header["memory"]),
         health=dict(header["health"]),
+        breaks=tuple(tuple(axis) for axis in header.get("breaks", ())),
     )
 
 
 def _rebuilt_pde(saved: dict[str, Any], arrays: dict[str, FloatArray]) -> LinearPDE:
+    domain = restore_domain(saved["domain"], arrays)
+    factors = saved["factors"] or {}  # an empty list in version 1, where a factor is a function
     return LinearPDE(
-        restore_domain(saved["domain"], arrays),
-        diffusion=saved["diffusion"],
-        velocity=saved["velocity"],
-        reaction=saved["reaction"],
-        source=saved["source"],
-        boundary={part: restored_condition(condition) for part, condition in saved["boundary"].items()},
+        domain,
+        **{name: restored_value(saved[name], domain) for name in ("diffusion", "velocity", "reaction", "source")},
+        boundary={part: restored_condition(condition, domain) for part, condition in saved["boundary"].items()},
         conservative=bool(saved["conservative"]),
+        factors={name: restored_value(factor, domain) for name, factor in factors.items()},
     )
 
 
 def _require_same(pde: LinearPDE, saved: dict[str, Any], probe: dict[str, FloatArray]) -> None:
     given = json.loads(json.dumps(pde.settings()))
     for name in saved:
-        if given.get(name) != saved[name]:
+        # What is a function to the file (to version 1, layers are) is compared by its values, below.
+        if _plain(saved[name], given.get(name)) != saved[name]:
             raise ArchiveError(
                 f"the PDE does not match the file: its {name} is {given.get(name)}, the file has {saved[name]}."
             )
@@ -221,3 +269,103 @@ def _require_same(pde: LinearPDE, saved: dict[str, Any], probe: dict[str, FloatA
             raise ArchiveError(
                 f"the PDE does not match the file: its function {name} gives other values than the saved one did."
             )
+
+
+def _plain(saved: Any, given: Any) -> Any:
+    """The given settings as the file would have them: "callable" where it has that and a value with settings came."""
+    if saved == "callable" and isinstance(given, Mapping) and "unknown" not in given:
+        return saved
+    if isinstance(saved, list) and isinstance(given, Mapping):
+        return sorted(given)  # the factors of version 1
+    if isinstance(saved, Mapping) and isinstance(given, Mapping) and saved.keys() == given.keys():
+        return {name: _plain(saved[name], given[name]) for name in saved}
+    return given
+
+
+# -- assimilators -----------------------------------------------------------------------------------------------------
+
+
+def _pack_model(model: Model, arrays: dict[str, FloatArray], names: dict[int, str]) -> dict[str, Any]:
+    header: dict[str, Any] = {"class": type(model).__name__, "digest": _digest(model)}
+    if type(model) is not Model or type(model.propagator).__name__ not in _RECORDS:
+        # It has a part that no file holds: it must be given again, and is compared.
+        return header if type(model) is not Model else header | {"class": type(model.propagator).__name__}
+    own = {
+        "start": model.start,
+        "propagator": model.propagator,
+        "prior": model.initial,
+        "process_noise": model.process_noise,
+        # Blocks on the space are arrays, also those of a source whose shape was a function.
+        "blocks": model.blocks[len(boundary_blocks(model.space)) :],
+    }
+    return header | {"space": _pack_space(model.space, arrays), "parts": _packed(own, arrays, names)}
+
+
+def _unpack_model(
+    header: dict[str, Any], arrays: dict[str, FloatArray], pde: LinearPDE | None, model: Model | None
+) -> Model:
+    if model is not None:
+        if _digest(model) != header["digest"]:
+            raise ArchiveError(
+                "the model does not match the file: its prior, space, dynamics or known forcing give other numbers "
+                "than those of the saved one. Build it from the same settings, with the same rfkalman."
+            )
+        return model
+    if "parts" not in header:
+        raise ArchiveError(
+            f"the saved model has a part of its own, {header['class']}, which a file cannot hold; pass the same model: "
+            "load(path, model=...). For a problem file it is Problem.from_toml(file).build().model."
+        )
+    return Model(_unpack_space(header["space"], arrays, pde), **_unpacked(header["parts"], arrays))
+
+
+def _digest(model: Model) -> str:
+    """Of the numbers that a belief about this model hangs on."""
+    digest = hashlib.sha256()
+    generator = model.generator
+    forcing = generator.force(model.start + np.array(PROBE_TIMES))
+    for array in (model.initial.mean, model.initial.root, model.space.transform, generator.drift, forcing):
+        digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _packed(value: Any, arrays: dict[str, FloatArray], names: dict[int, str]) -> Any:
+    """Records, tuples and tables as JSON-able values; an array goes to ``arrays``, once however often it is used."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": value.hex()}
+    if isinstance(value, np.ndarray):
+        if id(value) not in names:
+            names[id(value)] = f"a{len(arrays)}"
+            arrays[names[id(value)]] = value
+        return {"array": names[id(value)]}
+    if isinstance(value, tuple):
+        return [_packed(entry, arrays, names) for entry in value]
+    if isinstance(value, Mapping):
+        return {"table": {name: _packed(entry, arrays, names) for name, entry in value.items()}}
+    record = type(value).__name__
+    if _RECORDS.get(record) is not type(value):
+        raise ArchiveError(f"a {record} cannot be saved.")
+    entries = {f.name: _packed(getattr(value, f.name), arrays, names) for f in fields(value) if f.init}
+    return {"record": record, "table": entries}
+
+
+def _unpacked(given: Any, arrays: dict[str, FloatArray]) -> Any:
+    if isinstance(given, list):
+        return tuple(_unpacked(entry, arrays) for entry in given)
+    if not isinstance(given, dict):
+        return given
+    if "array" in given:
+        return arrays[given["array"]]
+    if "float" in given:
+        return float.fromhex(given["float"])
+    table = {name: _unpacked(entry, arrays) for name, entry in given["table"].items()}
+    if "record" not in given:
+        return table
+    record = _RECORDS[given["record"]](**table)
+    for name, entry in table.items():
+        if isinstance(entry, np.ndarray):
+            # Checked by the constructor, which copies: an array that was shared is to be shared again.
+            object.__setattr__(record, name, entry)
+    return record

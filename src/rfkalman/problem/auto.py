@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import FloatArray
+from ..coefficients import layers
 from ..conditions import Dirichlet, Periodic
 from ..domains import Ball, Box, Domain
 from ..errors import RFKalmanError
@@ -42,7 +43,7 @@ from .schema import LIMITS
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["correlation_length", "cut_number", "predicted_rank", "space_of"]
+__all__ = ["correlation_length", "crowded_lines", "predicted_rank", "space_of"]
 
 #: Corners milder than this need no features of their own (radians beyond a straight angle).
 _MILD = 0.2
@@ -53,19 +54,8 @@ _FOCUS_SCALE = 1.2
 _FOCUS_ORDER = 24
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _CutNumber:
-    """A uniform coefficient that asks the quadrature to be cut at some lines."""
-
-    value: float
-    breaks: tuple[tuple[int, FloatArray], ...]
-
-    def __call__(self, x: FloatArray, t: float = 0.0) -> FloatArray:
-        return np.full(len(x), self.value)
-
-
-def cut_number(value: float, domain: Box, bumps: Sequence[Bump]) -> _CutNumber:
-    """``value`` everywhere, with lines that crowd around each bump by powers of two, for the quadrature."""
+def crowded_lines(domain: Box, bumps: Sequence[Bump]) -> list[list[float]]:
+    """Coordinates along each axis that crowd around each bump by powers of two, for the quadrature to be cut at."""
     lines: list[set[float]] = [set() for _ in range(domain.dimension)]
     for bump in bumps:
         for axis, at in enumerate(bump.centre):
@@ -83,8 +73,8 @@ def cut_number(value: float, domain: Box, bumps: Sequence[Bump]) -> _CutNumber:
         for mark in sorted(marks):
             if a + gap < mark < b - gap and (not kept or mark - kept[-1] > gap):
                 kept.append(mark)
-        found.append((axis, np.array(kept)))
-    return _CutNumber(value, tuple(found))
+        found.append(kept)
+    return found
 
 
 def correlation_length(problem: Problem, domain: Domain, n_sensors: int, notes: list[str]) -> float:
@@ -126,7 +116,7 @@ def space_of(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                space = whiten(plan.pde, plan.recipe(), plan.floor, order=plan.order)
+                space = whiten(plan.pde, plan.recipe(), plan.floor, order=plan.order, breaks=plan.breaks)
             except RFKalmanError as error:
                 raise problem.error("features", str(error)) from error
         said = [str(w.message) for w in caught]
@@ -160,6 +150,7 @@ class _Plan:
     length_scale: float
     floor: float | None
     order: int | None
+    breaks: list[list[float]] | None
     seed: int
     bumps: Sequence[Bump]
     windowed: tuple[str, ...]
@@ -255,17 +246,21 @@ def _plan(
         # A box that repeats in every direction has only so many waves of a length.
         waves = np.floor(6.0 * side / (2.0 * math.pi * scale) + 0.5)
         count = min(count, int(np.prod(2.0 * waves + 1.0)))
-    new_pde, order = pde, None
+    order = breaks = None
     if focus:
         if isinstance(domain, Box):
-            uniform: Any = pde.reaction
-            new_pde, order = replace(pde, reaction=cut_number(float(uniform), domain, bumps)), _FOCUS_ORDER
+            order, breaks = _FOCUS_ORDER, crowded_lines(domain, bumps)
+            if pde.reaction and breaks[0]:
+                # The same number as a function: integrated, it rounds as in the spaces of runs begun before, so that
+                # they go on. The line at which it is said to change is one of the cuts.
+                rate: Any = pde.reaction
+                pde = replace(pde, reaction=layers(0, breaks[0][:1], [rate, rate]))
         notes.append(
             f"the source is narrow ({min(s.width for s in bumps):.3g} {unit}) beside the domain ({side.max():.3g} "
             f"{unit}): features and quadrature are crowded around it (features.focus)."
         )
     return _Plan(
-        new_pde, family, count, given.count != "auto", scale, floor, order, given.seed, bumps if focus else (),
+        pde, family, count, given.count != "auto", scale, floor, order, breaks, given.seed, bumps if focus else (),
         windowed, periodic, corners, unit,
     )  # fmt: skip
 
