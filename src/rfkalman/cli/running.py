@@ -230,7 +230,8 @@ def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
             written.append(
                 write_report(
                     finished.record, setup, folder / "report.html", command=command_line(),
-                    certificates=findings_of(setup, quick=True), progress=lambda part: bars.update(task, advance=1, what=part),
+                    certificates=findings_of(setup, quick=True),
+                    progress=lambda part: bars.update(task, advance=1, what=part),
                 )
             )  # fmt: skip
     return written
