@@ -171,7 +171,7 @@ def test_watch_follows_a_growing_file_and_resumes_by_itself(soil, tmp_path, caps
 
 
 def test_watch_reads_json_lines_from_standard_input(soil, tmp_path):
-    """Malformed lines are counted, not fatal; the session ends with the pipe."""
+    """Malformed lines are counted, not fatal; the session ends with the pipe. Two of fourteen are more than 5 %."""
     lines = [json.dumps({"time": f"2024-03-05T{h:02d}:00", "sensor_id": "T5", "temperature_degC": 4.0 + 0.1 * h})
              for h in range(12)]  # fmt: skip
     sensors = (soil / "sensors.csv").read_text().splitlines()[1].split(",")[0]
@@ -182,6 +182,7 @@ def test_watch_reads_json_lines_from_standard_input(soil, tmp_path):
     )  # fmt: skip
     # Two of fourteen are more than 5 %: the code says so.
     assert done.returncode == 1 and "2 malformed" in done.stderr, done.stderr
+    assert done.returncode == 1 and "14.3 % of the readings were set aside" in done.stderr, done.stderr
     counts = json.loads(done.stdout)["counts"]
     assert counts["used"] == 12 and counts["malformed"] == 2
 

@@ -26,7 +26,7 @@ from rfkalman.report._draw import plane_of
 from rfkalman.report._page_account import certificate_section
 from rfkalman.report._page_figures import _beside, drawn_of
 from rfkalman.report._png import encode, indexed
-from rfkalman.report.page import ReportError, write_report
+from rfkalman.report.page import SECTIONS, ReportError, write_report
 from rfkalman.runs import RunRecord
 from rfkalman.runs.record import Strip
 
@@ -105,7 +105,7 @@ def test_the_same_run_gives_the_same_file(soil: tuple[RunRecord, Setup], tmp_pat
     assert first == tmp_path / "a" / "one.html"
     assert first.read_bytes() == second.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"a", "two.html"}
-    assert told[0] == "The field at the last time" and len(told) == 8
+    assert told[0] == "The field at the last time" and len(told) == SECTIONS == 8
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(soil: tuple[RunRecord, Setup], tmp_path: Path) -> None:

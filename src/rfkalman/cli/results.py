@@ -19,7 +19,7 @@ from ..io.export import guarded
 from ..problem import Problem, Setup
 from ..problem.schema import LIMITS
 from ..problem.templates import copy_example
-from ..report.page import write_report
+from ..report.page import SECTIONS, write_report
 from ..runs.session import run as run_files
 from ._runs import (
     command_line,
@@ -161,13 +161,14 @@ def report(
     """Write the report of a run as one HTML file that needs nothing else."""
     _, setup = load(problem, quiet=True)
     with open_run(setup, out) as found, progress_bar() as bars:
-        task = bars.add_task("report", total=None, what="drawing")
+        task = bars.add_task("report", total=SECTIONS + 1, what="certificates")
         findings = findings_of(
             setup, quick=not certificates, progress=lambda text: bars.update(task, what=text)
         )
         target = to if to is not None else found.path.parent / "report.html"
         _require_own(target)
-        written = write_report(found.record, setup, target, command=command_line(), certificates=findings)
+        written = write_report(found.record, setup, target, command=command_line(), certificates=findings,
+                               progress=lambda text: bars.update(task, advance=1, what=text))  # fmt: skip
         said, fails = verdict(setup, found, strict=strict, machine=as_json)
     if as_json:
         typer.echo(json.dumps({"written": [shown(written)], **said}, allow_nan=False))

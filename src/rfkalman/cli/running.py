@@ -15,7 +15,7 @@ import typer
 from ..errors import ValueRangeError
 from ..io.archive import save
 from ..problem import Setup
-from ..report.page import write_report
+from ..report.page import SECTIONS, write_report
 from ..runs.runner import Progress, Runner
 from ..runs.session import STORE, Run, follow, table_reader
 from ..runs.session import run as run_files
@@ -243,11 +243,12 @@ def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
     written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
     if report:
         with progress_bar() as bars:
-            task = bars.add_task("report", total=None, what="certificates")
+            task = bars.add_task("report", total=SECTIONS + 1, what="certificates")
             written.append(
                 write_report(
                     finished.record, setup, folder / "report.html", command=command_line(),
-                    certificates=findings_of(setup, quick=True), progress=lambda part: bars.update(task, what=part),
+                    certificates=findings_of(setup, quick=True),
+                    progress=lambda part: bars.update(task, advance=1, what=part),
                 )
             )  # fmt: skip
     return written

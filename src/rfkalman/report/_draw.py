@@ -30,6 +30,8 @@ CELLS = {1: 400, 2: 60, 3: 20}
 LEVELS = (0.5, 0.9, 0.99)
 #: A field counts as signed once its negative part exceeds this share of its positive part.
 SIGNED_SHARE = 0.1
+#: So many sensors of full size may cover a map.
+CROWD = 200
 #: Sensors within this share of the side are drawn as lying in a slice.
 NEAR = 0.08
 
@@ -161,16 +163,20 @@ def draw_sensors(ax: Axes, places: FloatArray | None, values: FloatArray | None,
     if places is None:
         return
     x, y = places[:, 0], places[:, 1]
+    # Hundreds of sensors must not hide the map: together they cover as much as so many of full size.
+    area = min(1.0, CROWD / max(len(places), 1))
+    line = np.sqrt(area)
     if values is None:
-        ax.scatter(x, y, s=22, c="white", edgecolors=INK, linewidths=0.9, zorder=3, clip_on=False)
+        ax.scatter(x, y, s=22 * area, c="white", edgecolors=INK, linewidths=0.9 * line, zorder=3, clip_on=False)
         return
     read = np.isfinite(values)
     lost = ~read
     # A white ring outside the black one keeps the circle visible where its reading matches the map.
-    ax.scatter(x[read], y[read], s=80, c="white", linewidths=0.0, zorder=3, clip_on=False)
-    ax.scatter(x[read], y[read], s=46, c=values[read], edgecolors=INK, linewidths=1.0, zorder=4, clip_on=False, **style)
-    ax.scatter(x[lost], y[lost], s=70, c="white", marker="x", linewidths=4.0, zorder=3, clip_on=False)
-    ax.scatter(x[lost], y[lost], s=50, c=INK, marker="x", linewidths=1.8, zorder=4, clip_on=False)
+    ax.scatter(x[read], y[read], s=80 * area, c="white", linewidths=0.0, zorder=3, clip_on=False)
+    ax.scatter(x[read], y[read], s=46 * area, c=values[read], edgecolors=INK, linewidths=line, zorder=4, clip_on=False,
+               **style)  # fmt: skip
+    ax.scatter(x[lost], y[lost], s=70 * area, c="white", marker="x", linewidths=4.0 * line, zorder=3, clip_on=False)
+    ax.scatter(x[lost], y[lost], s=50 * area, c=INK, marker="x", linewidths=1.8 * line, zorder=4, clip_on=False)
 
 
 def draw_sensors_of_slice(ax: Axes, places: FloatArray | None, plane: Plane, axis: int) -> None:

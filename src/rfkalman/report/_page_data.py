@@ -75,7 +75,7 @@ def starting(setup: Setup) -> int:
 def frame_times(setup: Setup, analyses: IntArray, most: int) -> list[int]:
     """Times of the small multiples, at most so many, in order; the last is the last analysis or a forecast asked for.
 
-    The output plan decides; without one they are spread evenly over the run.
+    The output plan decides; without one they are all analyses, or spread evenly over the run where there are many.
     """
     start, plan = starting(setup), setup.output
     if not len(analyses):
@@ -88,6 +88,8 @@ def frame_times(setup: Setup, analyses: IntArray, most: int) -> list[int]:
         low, high = -((start - first) // every), (last - start) // every
         # Numbers of maps are chosen before any is listed: a distance of a second over a year is no list of times.
         wanted = [start + every * k for k in _evenly(max(low, 0), high, most)]
+    elif len(analyses) <= min(most, 16):
+        wanted = [int(t) for t in analyses]
     else:
         wanted = _snapped(np.array(_evenly(first, last, min(most, 16)), dtype=np.int64), analyses).tolist()
     times = sorted({*wanted, last})

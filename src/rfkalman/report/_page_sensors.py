@@ -28,7 +28,10 @@ FEW = 10
 def sensor_section(view: View) -> list[Html]:
     """Measured against predicted: a table of all sensors, strips of some."""
     level, rows = percent(view.level), view.sensors
-    chosen = choose_strips(rows, view.max_strips)
+    heard = sum(1 for row in rows if row.n)
+    # Of so many sensors that any choice is a small sample, half of it tells as much.
+    most = view.max_strips if heard <= 4 * view.max_strips else max(1, view.max_strips // 2)
+    chosen = choose_strips(rows, most)
     parts = [
         paragraph(
             f"Before a reading was used it was predicted from all readings before it. About {level} of the readings "
@@ -40,12 +43,11 @@ def sensor_section(view: View) -> list[Html]:
     if not chosen:
         parts.append(paragraph("No sensor of the table sent a reading."))
         return parts
-    heard = sum(1 for row in rows if row.n)
     if len(chosen) < heard:
         parts.append(
             paragraph(
                 f"Drawn below are {len(chosen)} of the {heard} sensors that sent readings: the "
-                f"{view.max_strips // 2} whose readings fit their bands worst, and others spread over the table."
+                f"{most // 2} whose readings fit their bands worst, and others spread over the table."
             )
         )
     statuses = {status for i in chosen for status in rows[i].by_status if status != "outside" or not rows[i].n_band}

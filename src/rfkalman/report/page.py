@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from ..problem.setup import Setup
 from ._page_words import unknown_measures
 
-__all__ = ["RecordLike", "ReportError", "unknown_measures", "write_report"]
+__all__ = ["SECTIONS", "RecordLike", "ReportError", "unknown_measures", "write_report"]
+
+#: How often ``progress`` is told something.
+SECTIONS = 8
 
 
 class ReportError(RFKalmanError, OSError):
@@ -66,7 +69,8 @@ def write_report(
     max_frames : int
         Times of the slider.
     max_strips : int
-        Sensors that are drawn through time; all are in the table.
+        Sensors that are drawn through time, half as many where there are more than four times as many; all are in the
+        table.
     written_ns : int, optional
         When the report is written, nanoseconds since 1970; now by default. The rest is a function of the run.
     progress : callable, optional
