@@ -32,6 +32,9 @@ __all__ = ["Evaluated", "Filter", "ResumeError", "SetupLike", "duplicate_reason"
 #: Up to this many numbers the rows of all sensors are held at once; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25
 
+#: A number that outgrows the machine is looked for in the result, and said; it need not be said by NumPy before.
+_BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
+
 SAME = "same sensor and time, same value"
 CONFLICT = "same sensor and time, other value"
 CROWDED = "same sensor and step, another reading is nearer"
@@ -118,7 +121,10 @@ class Filter:
         """Carry a belief from the time of one batch (None: the start) to another."""
         t0 = self.model.start if from_ns is None else self.setup.clock.to_model(from_ns)
         t1 = self.setup.clock.to_model(to_ns)
-        return belief if t1 == t0 else _canonical(kalman.forecast(belief, self.model.step(t0, t1)))
+        if t1 == t0:
+            return belief
+        with np.errstate(**_BEYOND):
+            return _canonical(kalman.forecast(belief, self.model.step(t0, t1)))
 
     def observe(self, batch_ns: int, sensors: IntArray) -> Observation:
         """What these sensors, in rising order, see at the time of a batch."""
@@ -144,7 +150,8 @@ class Filter:
         first[1:] = sensor[1:] != sensor[:-1]
         obs = self.observe(batch_ns, sensor[first])
         y = value[first]
-        predicted, spread = predict(ahead, obs)
+        with np.errstate(**_BEYOND):
+            predicted, spread = predict(ahead, obs)
         gate = self.setup.gate
         good = np.ones(len(y), dtype=np.bool_) if gate is None else np.abs(y - predicted) <= gate * spread
         belief = self.take_in(ahead, batch_ns, sensor[first][good], y[good])
@@ -152,7 +159,8 @@ class Filter:
             raise ValueRangeError(
                 f"at {self.setup.clock.to_model(batch_ns):.6g} time units after the start the field is no longer a "
                 "number: the equation makes it grow beyond all bounds (a negative physics.reaction, a diffusion or "
-                "velocity in another unit), or a prior or noise is many orders of magnitude off."
+                "velocity in another unit), a prior or a noise is many orders of magnitude off, or a reading is (see "
+                "input.range)."
             )
         row = AnalysisRow(
             batch_ns, belief.mean, belief.log_evidence, belief.indicator, belief.n_used,
@@ -180,7 +188,8 @@ class Filter:
         """The belief after the readings that are used; the one road for the first pass and for every replay."""
         if len(y) == 0:
             return kalman.Analysis(ahead.mean, ahead.root)
-        post = kalman.analyse(ahead, self.observe(batch_ns, sensors), y)
+        with np.errstate(**_BEYOND):
+            post = kalman.analyse(ahead, self.observe(batch_ns, sensors), y)
         if post.root.flags.f_contiguous:
             return post
         return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used)
