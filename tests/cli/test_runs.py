@@ -285,6 +285,25 @@ def test_a_second_signal_ends_at_once(tmp_path):
     assert done.returncode == 129 and done.stdout == ""
 
 
+def test_no_report_and_no_json_names_a_folder_of_the_machine(soil, tmp_path, capsys, monkeypatch):
+    """A report is passed on: paths are seen from the problem or from here, others by their name alone."""
+    for file in ("problem.toml", "sensors.csv", "readings.csv"):
+        (tmp_path / file).write_bytes((soil / file).read_bytes())
+    (tmp_path / "more").mkdir()
+    monkeypatch.chdir(tmp_path)
+    elsewhere = soil / "finished-elsewhere.csv"
+    elsewhere.write_bytes((soil / "readings.csv").read_bytes())
+    tables = [str(tmp_path / "readings.csv"), str(elsewhere)]
+    monkeypatch.setattr(sys, "argv", ["rfkalman", "run", str(tmp_path / "problem.toml"), f"--out={tmp_path / 'out'}"])
+    assert run(["run", str(tmp_path / "problem.toml"), *tables, "--out", str(tmp_path / "out"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["store"] == "out/run.sqlite" and found["written"] == [f"out/{n}" for n in ("run.sqlite", "posterior.npz",
+                                                                                            "report.html")]  # fmt: skip
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert str(tmp_path) not in page and str(soil) not in page
+    assert "finished-elsewhere.csv" in page and "rfkalman run problem.toml --out=out" in page
+
+
 def test_certify_takes_a_problem_file(soil, capsys):
     assert run(["certify", str(soil / "problem.toml"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -401,6 +401,22 @@ def test_strips_do_not_depend_on_how_many_are_read_at_a_time(soil, tmp_path, mon
     assert export(soil.record, soil.setup, tmp_path / "b.csv", resolution=2)[1].read_text() == whole
 
 
+def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
+    """What begins like one gets an apostrophe, which spreadsheets take for "this is text"; numbers stay numbers."""
+    names = ["=1+2", "+1", "-1", "@SUM(A1)", "T-1", "a=b"]
+    table = [{"id": name, "at": 0.1 + 0.1 * i} for i, name in enumerate(names)]
+    problem = Problem(
+        domain={"kind": "interval", "lower": 0, "upper": 1}, physics={"diffusion": 1}, prior={"mean": 0, "std": 1},
+        features={"count": 8, "length_scale": 0.5}, sensors={"table": table, "noise": 0.1},
+        time={"unit": "h", "start": "2024-01-01T00:00Z"},
+    )  # fmt: skip
+    when = ["2024-01-01T01:00Z"] * len(names)
+    with run(problem.build(), {"time": when, "sensor_id": names, "value": [-1.0] * len(names)}) as done:
+        rows = rows_of(export(done.record, done.setup, tmp_path / "a.csv", resolution=2)[1])
+    assert [row["sensor"] for row in rows] == ["'=1+2", "'+1", "'-1", "'@SUM(A1)", "T-1", "a=b"]
+    assert all(row["measured"] == "-1.0" for row in rows)
+
+
 def test_points_outside_the_domain_have_no_line(city, tmp_path):
     (path, *_) = export(city.record, city.setup, tmp_path / "a.csv", times=[utc(2025, 7, 1, 9)])
     rows = rows_of(path)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -284,3 +285,24 @@ def test_a_writer_killed_while_making_the_store_leaves_room_for_the_next(tmp_pat
     path.touch()
     Store.writer(path).close()
     Store.reader(path).close()
+
+
+def test_where_there_is_no_flock_bytes_are_locked(tmp_path, monkeypatch):
+    """Windows locks ranges of bytes and hides them from others: the one that is locked is none of the holder's number."""
+    import fcntl
+
+    held: list[int] = []
+
+    def locking(number: int, mode: int, size: int) -> None:
+        assert os.lseek(number, 0, os.SEEK_CUR) > 64 and (mode, size) == (2, 1)
+        held.append(number)
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    first = Store.writer(tmp_path / "run.sqlite")
+    with pytest.raises(StoreError, match=f"written by process {os.getpid()}; a run has one writer"):
+        Store.writer(tmp_path / "run.sqlite")
+    first.close()
+    Store.writer(tmp_path / "run.sqlite").close()
+    assert len(held) == 3

@@ -36,6 +36,8 @@ _ALL_ROWS = 1 << 25
 #: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
 #: certain.
 _WIDEST, _CERTAIN = 10.0, 1e-8
+#: A number that outgrows the machine is looked for in the result, and said; it need not be said by NumPy before.
+_BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 
 SAME = "same sensor and time, same value"
 CONFLICT = "same sensor and time, other value"
@@ -127,7 +129,10 @@ class Filter:
         """Carry a belief from the time of one batch (None: the start) to another."""
         t0 = self.model.start if from_ns is None else self.setup.clock.to_model(from_ns)
         t1 = self.setup.clock.to_model(to_ns)
-        return belief if t1 == t0 else _canonical(kalman.forecast(belief, self.model.step(t0, t1)))
+        if t1 == t0:
+            return belief
+        with np.errstate(**_BEYOND):
+            return _canonical(kalman.forecast(belief, self.model.step(t0, t1)))
 
     def observe(self, batch_ns: int, sensors: IntArray) -> Observation:
         """What these sensors, in rising order, see at the time of a batch."""
@@ -153,7 +158,8 @@ class Filter:
         first[1:] = sensor[1:] != sensor[:-1]
         obs = self.observe(batch_ns, sensor[first])
         y = value[first]
-        predicted, spread = predict(ahead, obs)
+        with np.errstate(**_BEYOND):
+            predicted, spread = predict(ahead, obs)
         gate = self.setup.gate
         good = np.ones(len(y), dtype=np.bool_) if gate is None else np.abs(y - predicted) <= gate * spread
         belief = self.take_in(ahead, batch_ns, sensor[first][good], y[good])
@@ -161,7 +167,8 @@ class Filter:
             raise ValueRangeError(
                 f"at {self.setup.clock.to_model(batch_ns):.6g} time units after the start the field is no longer a "
                 "number: the equation makes it grow beyond all bounds (a negative physics.reaction, a diffusion or "
-                "velocity in another unit), or a prior or noise is many orders of magnitude off."
+                "velocity in another unit), a prior or a noise is many orders of magnitude off, or a reading is (see "
+                "input.range)."
             )
         # A gate cuts the tail off the statistic that would show why it was needed: what it set aside counts too.
         nis = belief.nis if good.all() else _analyse(ahead, obs, y).nis
@@ -269,7 +276,7 @@ def predict(ahead: Gaussian, obs: Observation) -> tuple[FloatArray, FloatArray]:
 
 def _analyse(ahead: Gaussian, obs: Observation, y: FloatArray) -> kalman.Analysis:
     # The square of a reading of 1e300 is infinite, and so are its statistics; the belief itself is not.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(**_BEYOND):
         return kalman.analyse(ahead, obs, y)
 
 
