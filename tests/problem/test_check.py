@@ -153,7 +153,9 @@ def test_excluded_sensors_are_no_strangers():
     hours = [f"2024-01-01T{h:02d}:00Z" for h in range(1, 11)]
     frame = {"time": hours * 2, "sensor_id": ["A"] * 10 + ["B"] * 10, "value": [5.0] * 20}
     report = changed(sensors={"exclude": ["B"]}, time={"reorder": "1 d"}).check(frame)
-    assert report.holds and report.data.unknown_sensor == 10
+    assert report.holds and report.data.unknown_sensor == 0 and report.data.unknown_names == []
+    assert report.data.readings == report.data.usable == 10
+    assert report.data.skipped == 10 and "10 lines are passed over (sensors.exclude)" in str(report)
 
 
 def test_the_report_is_plain_data_and_readable():

@@ -83,6 +83,7 @@ class DataReport:
     gaps: int
     out_of_order: int
     too_late: int
+    skipped: int = 0
     unread: list[str] = field(default_factory=list)  # the first lines that are no readings: file, line, cell
 
 
@@ -353,6 +354,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     for file, chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)
         unread += [f"{file}line {r.line}: {r.reason} ({r.excerpt!r})" for r in chunk.rejected[: 3 - len(unread)]]
+        counts["skipped"] += chunk.skipped
         if not len(chunk):
             continue
         lookup = sensors.indices(chunk.names)
@@ -394,6 +396,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         far_ahead=int(when.size - far),
         usable=far,
         rejected=dict(rejected),
+        skipped=counts["skipped"],
         unread=unread,
         unknown_names=sorted(strangers),
         silent=[name for name, said in zip(sensors.ids, heard, strict=True) if not said],
@@ -449,11 +452,11 @@ def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
         warn("input", "no reading can be used.")
     if data.unknown_sensor:
         names = ", ".join(data.unknown_names[:5])
-        if set(data.unknown_names) <= set(setup.problem.sensors.exclude):
-            text = f"{data.unknown_sensor} readings are of sensors that are left out: {names}."
-            found.append(Finding("note", "sensors.exclude", text))
-        else:
-            warn("input", f"{data.unknown_sensor} readings are of sensors that the table does not have: {names}.")
+        warn("input", f"{data.unknown_sensor} readings are of sensors that the table does not have: {names}.")
+    if data.skipped:
+        stated = {"input.where": setup.problem.input.where, "sensors.exclude": setup.problem.sensors.exclude}
+        why = " or ".join(key for key, given in stated.items() if given)
+        found.append(Finding("note", "input", f"{data.skipped} lines are passed over ({why})."))
     if data.silent:
         warn("sensors", f"{len(data.silent)} sensors have no readings: {', '.join(data.silent[:5])}.")
     if data.rejected:
