@@ -253,5 +253,5 @@ def test_misuse_is_explained():
         fit(sensors=[[5.0, 5.0]], y=[1.0], noise_std=0.1)
     with pytest.raises(ValueRangeError, match="residual_std must be positive"):
         fit(residual_std=0.0)
-    with pytest.raises(ShapeError, match="features have 2 coordinates but the domain 1"):
-        fit(rk.LinearPDE(rk.Box([0.0], [1.0])))
+    with pytest.raises(ShapeError, match="features have 2 coordinates but the domain 3"):
+        fit(rk.LinearPDE(rk.Box([0.0] * 3, [1.0] * 3)))
