@@ -172,7 +172,7 @@ def test_spread_stands_beside_spread_and_error_beside_error():
     row = Row("heat", "q", 3.44e-4, 4.0e-4, 8e-6, "", None, "", 1.5e-4, 1.0e-4)
     assert row.paper_stderr == pytest.approx(2.5e-5)
     out = Outcome("heat", [row])
-    line = next(line for line in page.as_markdown([out], "T").splitlines() if line.startswith("| q"))
+    line = next(line for line in page.as_markdown([out], "T").splitlines() if line.startswith("| q |"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[4] == "1.000e-04 / 1.500e-04" and cells[5] == "2.500e-05 / 8.000e-06"
 
