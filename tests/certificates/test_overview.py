@@ -74,8 +74,9 @@ def test_the_heat_benchmark_fails_the_gram_condition_and_nothing_else():
 
 
 def test_the_numbers_of_the_heat_benchmark_are_the_known_ones():
-    """Realised leverage of a 401 x 401 grid (curvature leaves 1e-4 between nodes), trace 1.84e-7 of the paper (a seed's own within 5 %), in-basis residual 0.99e-2..1.28e-2
-    over draws, S_T = 1: PAPER_NUMBERS rows 3, 5, 8 and the remarks below them."""
+    """Realised leverage of a 401 x 401 grid (curvature leaves 1e-4 between nodes), trace 1.84e-7 of the paper (a seed's
+    own within 5 %), in-basis residual 0.99e-2..1.28e-2 over draws, S_T = 1: PAPER_NUMBERS rows 5, 8 and the remarks
+    below them."""
     overview = heat()
     grid = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, 401)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
     dense = max(np.square(BENCHMARKS["heat"]()(x)).sum(axis=1).max() for x in np.array_split(grid, 20))
