@@ -253,5 +253,91 @@ def test_misuse_is_explained():
         fit(sensors=[[5.0, 5.0]], y=[1.0], noise_std=0.1)
     with pytest.raises(ValueRangeError, match="residual_std must be positive"):
         fit(residual_std=0.0)
-    with pytest.raises(ShapeError, match="features have 2 coordinates but the domain 1"):
-        fit(rk.LinearPDE(rk.Box([0.0], [1.0])))
+    with pytest.raises(ShapeError, match="features have 2 coordinates but the domain 3"):
+        fit(rk.LinearPDE(rk.Box([0.0] * 3, [1.0] * 3)))
+
+
+CYLINDER = rk.Box([0.0, 0.0], [1.0, 0.2])  # an interval of space and one of time
+
+
+def decaying(x: np.ndarray) -> np.ndarray:
+    """u_t = 0.3 u_xx + f with u = 0 at both ends: sin(pi x) e^(-t) under f = (0.3 pi^2 - 1) u."""
+    return np.sin(math.pi * x[:, 0]) * np.exp(-x[:, 1])
+
+
+def test_rows_over_space_and_time_are_those_of_the_evolution_equation():
+    """u_t + b u_x + c u - nu u_xx by six-point differences of the exact gradients; the Laplacian leaves time out."""
+    pde = rk.LinearPDE(rk.Box([0.0], [1.0]), 0.3, [2.0], 3.0, lambda x, t: x[:, 0] + 5.0 * t)
+    features = rk.bubble(rk.GaussianRFF(12, (0.4, 0.1)), ("x-", "x+")).bind(CYLINDER)
+    x = CYLINDER.lower + 0.02 + (CYLINDER.side - 0.04) * np.random.default_rng(0).random((20, 2))
+    rows, f = pielm.collocation_rows(features, pde, x)
+    values, gradients = features.jet(x)
+    bend, h = np.zeros_like(values), 1e-3
+    for k, c in ((1, 45.0), (2, -9.0), (3, 1.0)):
+        for sign in (1, -1):
+            bend += sign * c * features.jet(x + np.array([sign * k * h, 0.0]))[1][0] / (60.0 * h)
+    expected = gradients[1] + 2.0 * gradients[0] + 3.0 * values - 0.3 * bend
+    assert_allclose(rows, expected, atol=1e-11 * np.abs(expected).max())
+    assert_allclose(f, x[:, 0] + 5.0 * x[:, 1], rtol=1e-14)
+
+
+def test_collocation_in_space_and_time_recovers_a_trajectory_from_its_start():
+    """Readings at the first fifth of the window alone: the equation carries them to the end. Residuals held to 1e-6.
+
+    Control: with the diffusivity wrong by a factor of five the end is missed.
+    """
+    features = rk.bubble(rk.GaussianRFF(80, (0.4, 0.2)), ("x-", "x+")).bind(CYLINDER)
+    rng = np.random.default_rng(2)
+    early = CYLINDER.lower + rng.random((60, 2)) * [1.0, 0.04]
+    end = np.column_stack([np.linspace(0.05, 0.95, 30), np.full(30, 0.2)])
+    prior = pielm.coefficient_prior(features, 3.0)
+    errors = []
+    for nu in (0.3, 1.5):
+        source = lambda x, t: (0.3 * math.pi**2 - 1.0) * np.sin(math.pi * x[:, 0]) * math.exp(-t)
+        pde = rk.LinearPDE(rk.Box([0.0], [1.0]), nu, source=source)
+        field = pielm.fit(features, pde, prior, interior=CYLINDER.quadrature(16).points, residual_std=1e-6,
+                          sensors=early, noise_std=1e-4, y=decaying(early))  # fmt: skip
+        errors.append(np.abs(field.mean(end) - decaying(end)).max())
+    assert errors[0] < 1e-3 and errors[1] > 0.1
+
+
+def test_features_over_space_and_time_must_know_the_walls():
+    pde = rk.LinearPDE(rk.Box([0.0], [1.0]), 0.3)
+    features = rk.GaussianRFF(10, (0.4, 0.1)).bind(CYLINDER)
+    with pytest.raises(ConformityError, match="must vanish on 'x-'"):
+        pielm.fit(features, pde, pielm.coefficient_prior(features, 1.0), interior=CYLINDER.quadrature(4).points)
+
+
+def test_the_width_of_a_prior_is_that_of_greatest_evidence():
+    """The dense normal density over all widths, and dense conditioning at the best."""
+    from scipy.optimize import minimize_scalar
+    from scipy.stats import multivariate_normal
+
+    features = rk.GaussianRFF(30, 0.5).bind(BOX)
+    rng = np.random.default_rng(8)
+    sensors, prior = BOX.sample(12, rng), pielm.coefficient_prior(features, 1.0)
+    sigma = 0.05 + 0.05 * rng.random(12)
+    y = features(sensors) @ (4.0 * prior.root @ rng.standard_normal(30)) + sigma * rng.standard_normal(12)
+    y[3] = np.nan
+    found = pielm.fit_scale(features, prior, sensors, sigma, y)
+    seen = np.isfinite(y)
+    Phi, R = features(sensors[seen]), np.diag(sigma[seen] ** 2)
+    density = lambda t: multivariate_normal(cov=math.exp(2 * t) * Phi @ prior.cov @ Phi.T + R).logpdf(y[seen])
+    best = minimize_scalar(lambda t: -density(t), bounds=(-4.0, 6.0), method="bounded", options={"xatol": 1e-10})
+    assert found.log_evidence == pytest.approx(-best.fun, abs=1e-6)  # flat at the top: 1e-5 off is 1e-10
+    assert found.log_evidence > density(best.x + 0.3) and found.log_evidence > density(best.x - 0.3)
+    P = math.exp(2 * best.x) * prior.cov
+    gain = P @ Phi.T @ np.linalg.inv(Phi @ P @ Phi.T + R)
+    assert_allclose(found.belief.mean, gain @ y[seen], atol=1e-4 * np.abs(gain @ y[seen]).max())
+    assert_allclose(found.belief.cov, P - gain @ Phi @ P, atol=1e-4 * np.abs(P).max())
+    with pytest.raises(ValueRangeError, match="zero mean"):
+        pielm.fit_scale(features, Gaussian(np.ones(30), np.eye(30)), sensors, sigma, y)
+
+
+def test_readings_of_nothing_get_a_narrow_prior():
+    """Pure noise: the best width is far below the noise, and the evidence is that of noise alone."""
+    features = rk.GaussianRFF(30, 0.5).bind(BOX)
+    sensors = BOX.sample(40, np.random.default_rng(1))
+    found = pielm.fit_scale(features, pielm.coefficient_prior(features, 1.0), sensors, 0.1, np.zeros(40))
+    assert found.std(sensors).max() < 1e-3
+    assert found.log_evidence == pytest.approx(-40 * (0.5 * math.log(2 * math.pi) + math.log(0.1)), abs=1e-3)

@@ -12,6 +12,7 @@ from ..experiments import page
 from ..experiments.base import Effort
 from ..experiments.catalogue import EXPERIMENTS, find
 from ..experiments.catalogue import reproduce as run_experiments
+from ..experiments.summary import summarise
 from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["reproduce"]
@@ -31,7 +32,7 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments, print paper against ours, and write one HTML report with every figure.
 
-    Exit code 1 if a number that should hold does not.
+    Exit code 1 if something does not hold that is not a known miss with its reason.
     """
     chosen = find(names or [])
     effort = Effort(seeds=seeds if seeds is not None else (48 if quick else 384), quick=quick)
@@ -60,16 +61,11 @@ def reproduce(
             page.as_markdown(outcomes, "The paper's numbers against ours", " ".join(words)), encoding="utf-8"
         )
         written.append(table)
-    judged = [row for outcome in outcomes for row in outcome.rows if row.holds is not None]
-    failed = [row for row in judged if not row.holds]
     if as_json:
         typer.echo(page.as_json(outcomes))
-    say(f"{len(judged) - len(failed)} of {len(judged)} judged numbers hold", machine=as_json)
-    for row in failed:
-        say(f"  does not hold: {row.experiment}: {row.quantity}: paper {page.number(row.paper)}, ours "
-            f"{page.number(row.ours)}; {row.tolerance}", machine=as_json)  # fmt: skip
+    say(page.summary_text(outcomes), machine=as_json)
     pictures = [path for path in written if path.suffix in (".png", ".svg")]
     named = ", ".join(str(path) for path in written if path not in pictures)
     say(f"wrote {named} and {len(pictures)} pictures in {out}", machine=as_json)
-    if failed:
+    if summarise(outcomes).unexpected:
         raise typer.Exit(1)

@@ -68,14 +68,14 @@ def reproduce(
     effort = Effort() if effort is None else effort
     outcomes = []
     for experiment in find(names):
-        began = time.perf_counter()
+        began = time.process_time()
 
         def said(fraction: float, text: str, name: str = experiment.name) -> None:
             if progress is not None:
                 progress(name, fraction, text)
 
         outcome = experiment.run(effort, said)
-        outcome.seconds = time.perf_counter() - began
+        outcome.seconds = time.process_time() - began
         said(1.0, "done")
         outcomes.append(outcome)
     return outcomes

@@ -9,30 +9,26 @@ import numpy as np
 from ..certificates.overview import Overview, certify
 from ..errors import ValueRangeError
 from ..space import WhitenedSpace
+from .draws import ADVECTION, HEAT, SQUARE, VANILLA
 from .streaming import (
-    ADVECTION_DRAWS,
     DT,
-    HEAT_DRAWS,
     N_TIMES,
-    SQUARE,
-    VANILLA_DRAWS,
     VELOCITY,
     advection_space,
-    bubble_space,
     diffuse_prior,
     draw_stream,
+    heat_space,
     sine_space,
-    vanilla_space,
 )
 from .truth import SineSeries, bumps
 
 __all__ = ["BENCHMARKS", "certify_benchmark"]
 
 BENCHMARKS: dict[str, Callable[[], WhitenedSpace]] = {
-    "heat": lambda: bubble_space(HEAT_DRAWS[0]),
-    "vanilla": lambda: vanilla_space(VANILLA_DRAWS[0]),
+    "heat": lambda: heat_space(HEAT, HEAT.seeds[0]),
+    "vanilla": lambda: heat_space(VANILLA, VANILLA.seeds[0]),
     "sine": lambda: sine_space(60),
-    "advection": lambda: advection_space(ADVECTION_DRAWS[0]),
+    "advection": lambda: advection_space(ADVECTION, ADVECTION.seeds[0]),
 }
 
 

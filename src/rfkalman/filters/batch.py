@@ -43,9 +43,12 @@ class BatchPosterior:
 
     Parameters
     ----------
-    beliefs : tuple of Gaussian
-        Law of z_n given all readings of the record (the smoothing marginal),
-        one per item of the sequence; the last one is also the filter's posterior.
+    trajectory : tuple of (centre, root)
+        z_n = centre + root xi without the readings, one per item of the sequence.
+    control : (K,) array
+        xi at the minimum.
+    factor, order : (K, K) array, (K,) array
+        Triangular root of the posterior precision of xi, and its column order.
     log_evidence : float
         Log density of all finite readings under the model.
     cost : float
@@ -56,10 +59,34 @@ class BatchPosterior:
         Number of finite readings.
     """
 
-    beliefs: tuple[Gaussian, ...]
+    trajectory: tuple[tuple[FloatArray, FloatArray], ...]
+    control: FloatArray
+    factor: FloatArray
+    order: IntArray
     log_evidence: float
     cost: float
     n_used: int
+
+    @property
+    def beliefs(self) -> tuple[Gaussian, ...]:
+        """Law of z_n given all readings (the smoothing marginal), one per item; worked out when asked for."""
+        return tuple(self._belief(n) for n in range(len(self.trajectory)))
+
+    @property
+    def final(self) -> Gaussian:
+        """The last of them alone, which is also the filter's posterior."""
+        return self._belief(-1)
+
+    def _belief(self, n: int) -> Gaussian:
+        """z_n = centre + Z xi with xi ~ N(xi, (T^T T)^-1) in pivoted order."""
+        (centre, Z), xi, T = self.trajectory[n], self.control, self.factor
+        mean = centre + Z @ xi[: Z.shape[1]]
+        if T.shape[0] == 0:
+            return Gaussian(mean, Z)
+        padded = np.zeros((mean.size, xi.size))
+        padded[:, : Z.shape[1]] = Z
+        root: FloatArray = np.asarray(solve_triangular(T, padded[:, self.order].T, trans="T", check_finite=False)).T
+        return Gaussian(mean, compress_root(root) if xi.size > mean.size else root)
 
 
 def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]]) -> BatchPosterior:
@@ -96,7 +123,7 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
     >>> posterior = solve(Gaussian([0.0], root=[[1.0]]), sequence)
     >>> [round(float(belief.mean[0]), 12) for belief in posterior.beliefs]
     [2.0, 2.0]
-    >>> round(float(posterior.beliefs[-1].cov[0, 0]), 12)
+    >>> round(float(posterior.final.cov[0, 0]), 12)
     0.333333333333
     """
     centre, Z = prior.mean, prior.root
@@ -107,7 +134,9 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
     for step, obs, y in sequence:
         if step is not None:
             require_step(step, prior.dim)
-            centre, Z = step.apply(centre) + step.g, step.apply(Z)
+            centre, Z = step.apply(centre), step.apply(Z)
+            if step.shift is not None:
+                centre = centre + step.shift
             if step.noise_root is not None:
                 Z = np.hstack([Z, step.noise_root])
         trajectory.append((centre, Z))
@@ -133,8 +162,8 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
     # From the residuals, which round one by one; the rows left of the elimination carry the rounding of all of d.
     cost = misfit + float(np.square(d - J @ xi).sum())
     log_det += 2.0 * float(np.log(np.abs(np.diagonal(T))).sum())
-    beliefs = tuple(_belief(centre, Z, xi, T, order) for centre, Z in trajectory)
-    return BatchPosterior(beliefs, -0.5 * (cost + log_det + n_used * _LOG_2PI), cost, n_used)
+    log_evidence = -0.5 * (cost + log_det + n_used * _LOG_2PI)
+    return BatchPosterior(tuple(trajectory), xi, T, order, log_evidence, cost, n_used)
 
 
 def eliminate(rows: FloatArray, carried: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -197,14 +226,3 @@ def _stack(blocks: list[tuple[FloatArray, FloatArray]], columns: int) -> tuple[F
         J[start : start + d.size, : rows.shape[1]] = rows
         start += d.size
     return J, np.concatenate([d for _, d in blocks])
-
-
-def _belief(centre: FloatArray, Z: FloatArray, xi: FloatArray, T: FloatArray, order: IntArray) -> Gaussian:
-    """z_n = centre + Z xi with xi ~ N(xi, (T^T T)^-1) in pivoted order."""
-    mean = centre + Z @ xi[: Z.shape[1]]
-    if T.shape[0] == 0:
-        return Gaussian(mean, Z)
-    padded = np.zeros((mean.size, xi.size))
-    padded[:, : Z.shape[1]] = Z
-    root: FloatArray = np.asarray(solve_triangular(T, padded[:, order].T, trans="T", check_finite=False)).T
-    return Gaussian(mean, compress_root(root) if xi.size > mean.size else root)
