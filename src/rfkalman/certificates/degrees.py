@@ -90,8 +90,8 @@ def _require_shape(domain: Domain) -> bool:
         return True
     where = "in three dimensions" if domain.dimension > 2 else f"on a {type(domain).__name__}"
     raise ConformityError(
-        f"The leverage is certified on intervals, rectangles, disks and rings, not {where}; leverage.realised gives the "
-        "largest value that a search finds."
+        f"The leverage is certified on intervals, rectangles, disks and rings, not {where}; leverage.realised gives "
+        "the largest value that a search finds."
     )
 
 
@@ -107,7 +107,8 @@ def _tails(features: FeatureMap, domain: Any, axis: int | None, n: int) -> Float
     if isinstance(features, ConstantMap):
         return np.zeros(1)
     if isinstance(features, SineMap) and axis is not None:
-        return math.sqrt(2.0) ** domain.dimension * wave_tail(0.5 * math.pi * features.modes[:, axis], n)
+        reach = 0.5 * math.pi * features.modes[:, axis].astype(np.float64)
+        return np.asarray(math.sqrt(2.0) ** domain.dimension * wave_tail(reach, n))
     if isinstance(features, (FourierMap, TanhMap)):
         if axis is None:
             reach = features.weight_norms * domain.radius

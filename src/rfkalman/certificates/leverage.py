@@ -33,7 +33,7 @@ from .envelopes import Envelopes, drawn_envelopes
 from .findings import Finding
 from .peak import Peak, climbed, leverages, realised
 
-__all__ = ["Leverage", "Peak", "certified", "first_order", "realised", "two_envelopes"]
+__all__ = ["Leverage", "Peak", "certified", "first_order", "found_finding", "realised", "two_envelopes"]
 
 _STATEMENT = "Effective-rank leverage event"
 LOOSE = 3.0
@@ -84,12 +84,11 @@ class Leverage:
 
     def findings(self) -> list[Finding]:
         """Lines of the certificate table: what was found, what is certified, and how far apart they are."""
-        where = np.array2string(self.location, precision=3, separator=", ")
         chance = f", with probability {1.0 - self.failure_prob:g}" if self.failure_prob else ""
         tight = self.looseness <= LOOSE
         remedy = "" if tight else "leverage.certified, which does not grow with the norm of the transform"
         return [
-            Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", self.realised),
+            found_finding(Peak(self.realised, self.location)),
             Finding(
                 "leverage", _STATEMENT, f"certified bound on |Psi|^2 ({self.form}{chance})", self.certified,
                 holds=math.isfinite(self.certified),
@@ -98,6 +97,12 @@ class Leverage:
                 "leverage", _STATEMENT, "certified / found", self.looseness, LOOSE, tight, remedy, needed=False,
             ),
         ]  # fmt: skip
+
+
+def found_finding(peak: Peak) -> Finding:
+    """The line for the largest value that a search found."""
+    where = np.array2string(peak.location, precision=3, separator=", ")
+    return Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", peak.value)
 
 
 # -- polynomials in place of features ----------------------------------------------------------------------------------
@@ -132,9 +137,9 @@ def certified(space: Basis) -> Leverage:
     n_points = math.prod(m + 1 for m in counts) if domain.is_box else 2 * counts[0] * (counts[0] + 1)
     if n_points * float(space.n_features) * space.rank > _LARGEST_GRID:
         raise ConformityError(
-            f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which takes "
-            "minutes. leverage.realised gives the largest value that a search finds; a longer length_scale asks for "
-            "fewer points."
+            f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which "
+            "takes minutes. leverage.realised gives the largest value that a search finds; a longer length_scale asks "
+            "for fewer points."
         )
     x = _chebyshev_grid(domain, counts)
     values = leverages(space, x)
@@ -149,10 +154,9 @@ def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
     """cos(k pi / m) per axis of a box; on a disk or ring, that along the radius and equal angles around it."""
     lines = [np.cos(math.pi * np.arange(m + 1) / m) for m in counts]
     if domain.is_box:
-        middle, half = 0.5 * (domain.lower + domain.upper), 0.5 * domain.side
-        lines = [c + h * line for c, h, line in zip(middle, half, lines, strict=True)]
-        # The ends must be the faces themselves: a window is zero there, and not beyond.
-        lines = [np.minimum(np.maximum(line, a), b) for line, a, b in zip(lines, domain.lower, domain.upper, strict=True)]
+        ends = zip(domain.lower, domain.upper, lines, strict=True)
+        # Mixed so that the ends are the faces to the last bit.
+        lines = [0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends]
         return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
     (m,), (line,) = counts, lines
     inner = domain.inner_radius
@@ -204,9 +208,7 @@ def two_envelopes(
     return Leverage(value, location, top, f"two envelopes, {known.source}", len(x), space.rank, known.failure_prob)
 
 
-def _cover(
-    space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None
-) -> tuple[FloatArray, float, Envelopes]:
+def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) -> tuple[FloatArray, float, Envelopes]:
     """Nodes of a grid, their covering radius, and envelopes that are finite."""
     domain = space.pde.domain
     known = drawn_envelopes(space.features) if envelopes is None else envelopes
