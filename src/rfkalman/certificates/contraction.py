@@ -223,7 +223,7 @@ class Contraction:
         reached = None if wanted is None else self.rms_error <= wanted
         rows.append(
             Finding(
-                "contraction", THEOREM, "rms error by the sharper form, readings of the model", self.rms_error, wanted,
+                "contraction", THEOREM, "rms error by the theorem, if the model itself is read", self.rms_error, wanted,
                 reached, self.remedy if reached is False else "",
             )
         )  # fmt: skip

@@ -59,7 +59,7 @@ class Truths:
     source : str
         Whose fields they are, in words.
     unlike : float
-        Share of such fields that may be worse than all of these; zero for a field that is known.
+        Share of draws of field and noise that may be worse than all of these; zero for a field that is known.
     """
 
     coeffs: FloatArray
@@ -101,7 +101,7 @@ class FieldError:
     Attributes
     ----------
     bounds : (N + 1,) array
-        At each analysis, for the worst of the fields, all of them together with ``probability``.
+        At each analysis, for the worst of the fields; all analyses together with ``probability``.
     last : float
         At the last analysis alone, with ``probability``.
     parts : dict of str to (N + 1,) array
@@ -178,9 +178,9 @@ def field_error(
 
     With z_n the projections, zbar_n the model's own trajectory from z_0 and e_n the error carried by the gains,
     m_n - z_n = (zbar_n - z_n) + e_n + noise: the deterministic part is one vector, added before its norm is
-    taken, and the noise is N(0, C_n). Then |noise| <= sqrt(tr C_n) + sqrt(2 |C_n| log(1 / delta)) with probability
-    1 - delta (Gaussian concentration), by a union bound at all analyses; what the space cannot hold is orthogonal to
-    both.
+    taken, and the noise is N(0, C_n). For a known field |noise| <= sqrt(tr C_n) + sqrt(2 |C_n| log(1 / delta)) with
+    probability 1 - delta (Gaussian concentration), by a union bound at all analyses. Fields that were drawn get a draw
+    of the noise each, and the worst of them is the bound. What the space cannot hold is orthogonal to both.
 
     Parameters
     ----------
@@ -190,11 +190,9 @@ def field_error(
         From :func:`~rfkalman.certificates.propagation.covariance_roots` and ``error_propagators``.
     truths : Truths
     failure_prob : float
-        Shared between noise and fields: what ``truths.unlike`` leaves of it, half of it at least, is the noise's.
+        For a known field; fields that were drawn bring their own, ``truths.unlike``.
     """
     delta = as_share("failure_prob", failure_prob, CHANCE)
-    unlike = truths.unlike
-    delta = max(delta - unlike, 0.5 * delta)
     z, N1 = truths.coeffs, len(observations)
     if z.shape[:2] != (N1, prior.dim):
         raise ShapeError(f"truths.coeffs has shape {z.shape} but there are {N1} analyses of {prior.dim} coefficients.")
@@ -205,15 +203,22 @@ def field_error(
     misfits = [y - obs.H @ c for y, obs, c in zip(truths.readings, observations, zbar, strict=True)]
     start = propagators.carry(prior.mean[:, None] - z[0])
     seen = propagators.carry(np.zeros_like(z[0]), misfits)
-    inside = np.linalg.norm(zbar - z + start + seen, axis=1)
-    spread, noise, alone, mean_square = np.empty(N1), np.empty(N1), 0.0, np.empty(N1)
+    steady = zbar - z + start + seen
+    inside = np.linalg.norm(steady, axis=1)
+    spread, noise, alone = np.empty(N1), np.zeros(N1), 0.0
     for n, root in enumerate(propagators.noise_roots()):
-        trace = float(np.square(root).sum())
-        tail = math.sqrt(2.0) * float(np.linalg.norm(root, 2)) if root.size else 0.0
-        spread[n], mean_square[n] = math.sqrt(trace), trace
-        noise[n] = spread[n] + tail * math.sqrt(math.log(N1 / delta))
-        alone = spread[n] + tail * math.sqrt(math.log(1.0 / delta))
-    bounds = np.hypot(truths.missed, inside + noise[:, None])
+        spread[n] = math.sqrt(float(np.square(root).sum()))
+        if not truths.unlike:
+            tail = math.sqrt(2.0) * float(np.linalg.norm(root, 2)) if root.size else 0.0
+            noise[n] = spread[n] + tail * math.sqrt(math.log(N1 / delta))
+            alone = spread[n] + tail * math.sqrt(math.log(1.0 / delta))
+    met = inside
+    if truths.unlike:
+        rng = np.random.default_rng([0, *b"noise"])
+        draws = [_noise(obs, rng.standard_normal((obs.n_obs, truths.n_fields))) for obs in observations]
+        met = np.linalg.norm(steady + propagators.carry(np.zeros_like(z[0]), draws), axis=1)
+    bounds = np.hypot(truths.missed, met + noise[:, None])
+    mean_square = np.square(spread)
     mean_square += (np.square(truths.missed) + np.square(inside)).mean(axis=1)
     claimed = np.array([float(np.square(S).sum()) for S in roots.analyses])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -223,10 +228,15 @@ def field_error(
     parts |= {name: np.linalg.norm(part, axis=1).max(axis=1) for name, part in norms.items()}
     return FieldError(
         frozen(bounds.max(axis=1)),
-        float(np.hypot(truths.missed[-1], inside[-1] + alone).max()),
+        float(np.hypot(truths.missed[-1], met[-1] + alone).max()),
         {name: frozen(series) for name, series in (parts | {"noise": spread}).items()},
         frozen(ratios),
-        1.0 - delta - unlike,
+        1.0 - (truths.unlike or delta),
         truths.source,
         truths.n_fields,
     )
+
+
+def _noise(obs: Observation, unit: FloatArray) -> FloatArray:
+    """Noise of the readings from independent standard normal numbers, (N_o, K)."""
+    return obs.factor @ unit if obs.factor is not None else np.reshape(np.asarray(obs.std), (-1, 1)) * unit

@@ -79,8 +79,8 @@ def _band(error: FieldError | None, refused: dict[str, str]) -> str:
         return f"Whether the band may be believed was not checked: {reason.rstrip('.')}."
     if error.ratio <= TOO_NARROW:
         return (
-            f"The band may be believed: the error is at most {_round(error.ratio)} times the standard deviation that "
-            "is claimed, at every analysis."
+            f"The band may be believed: at every analysis the error is at most {error.ratio:.2f} times the standard "
+            "deviation that is claimed."
         )
     n = int(error.ratios.argmax())
     last = n == error.ratios.size - 1

@@ -94,8 +94,8 @@ def _stand_ins(setup: Setup, rows: IntArray, dt: float, n_analyses: int, failure
     features |= {"count": 2 * space.n_features, "floor": max(1e-2 * space.mass_floor, 1e-16)}
     richer = Problem.from_dict(tables | {"features": features}, folder=setup.problem.folder).build()
     r, initial = richer.space.rank, richer.model.initial
-    # The worst of K draws is beyond all but a share q of the fields, with 99 % confidence, when (1 - q)^K <= 1 %.
-    K = min(MOST_DRAWS, math.ceil(math.log(UNSURE) / math.log1p(-0.5 * failure_prob)))
+    # The worst of K draws is beyond all but a share q of them, with 99 % confidence, when (1 - q)^K <= 1 %.
+    K = min(MOST_DRAWS, math.ceil(math.log(UNSURE) / math.log1p(-failure_prob)))
     rng = np.random.default_rng([0, *b"stand-in"])
     z = initial.mean[:r, None] + initial.root[:r] @ rng.standard_normal((initial.root.shape[1], K))
     H = richer.model.observe(setup.functional(rows), 0.0, noise_std=1.0).H[:, :r]
