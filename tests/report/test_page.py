@@ -295,7 +295,7 @@ def test_certificates_fold_away_and_only_what_matters_is_marked() -> None:
     """A sufficient condition that another one replaces is no problem: nothing red, and one sentence above the fold."""
     unharmed = Finding("gram", "A statement", "deviation", 0.7, 0.5, False, "more sensors", needed=False)
     head, fold = certificate_section([unharmed, Finding("dynamics", "Another", "norm", 0.99, 1.0, True)])
-    assert head == "<p>Nothing that was checked stands against the estimate.</p>"
+    assert head.startswith("<p>Nothing that was checked stands against the estimate")
     assert fold.startswith("<details><summary>") and "not met, not needed" in fold and 'class="mark"' not in fold
     harm = certificate_section([Finding("dynamics", "Another", "norm", 1.2, 1.0, False, "a smaller step")])
     assert 'class="mark"' in harm[1] and "a smaller step" in harm[0]

@@ -63,7 +63,7 @@ class Overview:
     @property
     def headline(self) -> str:
         """One sentence for the top of a report."""
-        return headline(self.window, self.error, self.findings)
+        return headline(self.error, self.findings)
 
     @property
     def failed(self) -> tuple[Finding, ...]:

@@ -32,10 +32,11 @@ def sentences(
     """Five sentences for a user; fewer where nothing is known about the window."""
     said = [] if window is None else [_checked(window, error, dict(refused))]
     said += [_far(error, unit), _band(error, dict(refused)), _limits(error, findings)]
-    return said if window is None else [*said, sensors(window)]
+    simplified = any(name in ("unknowns", "process noise") for name, _ in refused)
+    return said if window is None else [*said, _sensors(window, simplified)]
 
 
-def headline(window: Window | None, error: FieldError | None, findings: Sequence[Finding]) -> str:
+def headline(error: FieldError | None, findings: Sequence[Finding]) -> str:
     """One sentence for the top of a report."""
     problems = [finding for finding in findings if finding.is_problem]
     if problems:
@@ -44,7 +45,10 @@ def headline(window: Window | None, error: FieldError | None, findings: Sequence
         return f"One check found a problem{more}: {worst.quantity} is {_round(worst.value)}; {worst.remedy}."
     if error is not None:
         return _band(error, {})
-    return "Nothing that was checked stands against the estimate." if window is None else sensors(window)
+    return (
+        "Nothing that was checked stands against the estimate; whether its band may be believed was not compared with "
+        "known fields here."
+    )
 
 
 def _checked(window: Window, error: FieldError | None, refused: dict[str, str]) -> str:
@@ -105,17 +109,21 @@ def _limits(error: FieldError | None, findings: Sequence[Finding]) -> str:
     return f"The error is limited {where}; what would help: {PARTS[last][1]}."
 
 
-def sensors(window: Window) -> str:
-    """What the sensors of one analysis see, and what the window makes of it."""
+def _sensors(window: Window, simplified: bool) -> str:
+    """What the sensors of one analysis see, and what the window makes of it.
+
+    With unknowns and process noise left out the variance would fall lower than that of the run: no number then.
+    """
     left = window.trace / window.prior_trace if window.prior_trace > 0.0 else 0.0
-    known = f"together they leave {_share(left)} of the variance that was assumed beforehand"
     over = _plural(window.n_analyses, "analysis", "analyses")
+    known = f", and after {over} together they leave {_share(left)} of the variance that was assumed beforehand"
+    known = "" if simplified else known
     if window.fewest < window.rank:
         return (
             f"The {_plural(window.fewest, 'reading')} of one analysis cannot fix {window.rank} numbers by themselves, "
-            f"and need not: the equation carries them on, and after {over} {known}."
+            f"and need not: the equation carries them on{known or ' to the next'}."
         )
-    return f"The readings of one analysis are enough to fix the field's {window.rank} numbers; after {over} {known}."
+    return f"The readings of one analysis are as many as the field's {window.rank} numbers, or more{known}."
 
 
 def _plural(n: int, one: str, many: str = "") -> str:
