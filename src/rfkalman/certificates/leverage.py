@@ -138,7 +138,7 @@ def certified(space: Basis) -> Leverage:
     if n_points * float(space.n_features) * space.rank > _LARGEST_GRID:
         raise ConformityError(
             f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which "
-            "takes minutes. leverage.realised gives the largest value that a search finds; a longer length_scale asks "
+            "takes too long. leverage.realised gives the largest value that a search finds; a longer length_scale asks "
             "for fewer points."
         )
     x = _chebyshev_grid(domain, counts)
