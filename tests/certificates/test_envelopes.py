@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from tests.certificates.draws import L_SHAPE, SQUARE, UNIT, line_space
+from tests.certificates.draws import SQUARE, UNIT, line_space
 
 import rfkalman as rk
 from rfkalman.certificates import envelopes, leverage
-from rfkalman.features.cutoffs import PolygonCutoff
 
 
 def curvature_norms(features, x, step=1e-5):
@@ -39,17 +38,6 @@ def test_the_bubble_adjusts_gradient_and_curvature_bounds(box):
         without += int((steepest > features.cutoff.sup_value * features.inner.sup_gradients).any())
     # Control: without the adjustment the bound is wrong in most draws.
     assert without > 20
-
-
-def test_the_bound_of_a_polygon_window_holds_on_the_convex_hull():
-    """What a cover of a non-convex polygon relies on, in the notch too."""
-    features = rk.bubble(rk.GaussianRFF(8, 0.3)).bind(rk.Polygon(L_SHAPE))
-    assert isinstance(features.cutoff, PolygonCutoff)
-    x = np.random.default_rng(1).random((40_000, 2))
-    x = x[x.sum(axis=1) <= 1.5]
-    values, gradients = features.jet(x)
-    assert (np.abs(values).max(axis=0) <= features.sup_values).all()
-    assert (np.sqrt((gradients**2).sum(axis=0)).max(axis=0) <= features.sup_gradients).all()
 
 
 def exceeded(values, bound):

@@ -1,18 +1,19 @@
-"""Leverage certificates: above the truth on every draw, and loose in the expected way."""
+"""Leverage certificates: above the truth on every draw, and within a factor of three of it at any floor."""
 
 from __future__ import annotations
 
 import math
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.polynomial import chebyshev
 from numpy.testing import assert_allclose
-from tests.certificates.draws import SQUARE, UNIT, largest, line_space, paper_space
+from scipy.optimize import minimize
+from tests.certificates.draws import L_SHAPE, SQUARE, UNIT, largest, line_space, paper_space
 
 import rfkalman as rk
-from rfkalman.certificates import envelopes, leverage
+from rfkalman.certificates import degrees, envelopes, leverage
+from rfkalman.errors import ConformityError
 
 
 @pytest.fixture(scope="module")
@@ -21,223 +22,301 @@ def paper_draw():
     return space, leverage.realised(space)
 
 
+# -- polynomials in place of features ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("function", "tail"), [(np.cos, degrees.wave_tail), (np.tanh, degrees.tanh_tail)])
+def test_a_cut_chebyshev_series_is_no_farther_than_its_tail(function, tail):
+    """The series from 2000 nodes, cut at degree n, on 4001 points; tails are held against it down to 1e-9, far
+    above the rounding of 2000 terms.
+    Control: the tail of half the reach is exceeded."""
+    s = np.linspace(-1.0, 1.0, 4001)
+    slow = 0
+    for a, b in [(0.3, 0.1), (4.0, 0.0), (11.0, 1.0), (40.0, -3.0)]:
+        series = chebyshev.chebinterpolate(lambda x, a=a, b=b: function(a * x + b), 2000)
+        exact = function(a * s + b)
+        for n in range(1, 400, 7):
+            off = float(np.abs(chebyshev.chebval(s, series[: n + 1]) - exact).max())
+            allowed = tail(np.array([a]), n)[0]
+            assert off <= max(allowed, 1e-9)
+            if off > 1e-9:
+                slow += off > tail(np.array([0.5 * a]), n)[0]
+    assert slow > 5
+
+
+def test_a_feature_without_slope_is_a_polynomial_of_degree_zero():
+    for tail in (degrees.wave_tail, degrees.tanh_tail):
+        assert tail(np.zeros(2), 1).tolist() == [0.0, 0.0]
+
+
+def truth(space, rng):
+    """The leverage by brute force: many points, faces and corners among them, and a descent without gradients from the
+    best of them. A lower bound, as sharp as the climb."""
+    domain = space.pde.domain
+    x = domain.sample(6000 if space.rank < 200 else 3000, rng)
+    parts = []
+    if domain.dimension == 2:
+        parts = [x for part in domain.parts for x, _, _ in domain.boundary_rule(part, 300).blocks(10_000)]
+    ends = np.array(np.meshgrid(*zip(domain.lower, domain.upper, strict=True))).reshape(domain.dimension, -1).T
+    x = np.concatenate([x, *parts, *([ends] if domain.is_box else [])])
+    values = np.square(space(x)).sum(axis=1)
+    best = float(values.max())
+
+    def down(y):
+        inside = domain.contains(y[None])[0]
+        return -float(np.square(space.features(y[None]) @ space.transform).sum()) if inside else 0.0
+
+    for start in x[np.argsort(-values)[:3]]:
+        simplex = start + np.vstack([np.zeros(domain.dimension), 0.01 * np.diag(domain.side)])
+        simplex = np.minimum(np.maximum(simplex, domain.lower), domain.upper)
+        found = minimize(down, start, method="Nelder-Mead", options={"initial_simplex": simplex, "maxfev": 150})
+        best = max(best, -float(found.fun))
+    return best
+
+
+NEUMANN = {"*": rk.Neumann()}
+BOXES = {
+    "interval": rk.Interval(0.0, 1.0),
+    "far interval": rk.Interval(1000.0, 1005.0),
+    "square": SQUARE,
+    "long box": rk.Box([-1.0, 2.0], [2.0, 2.8]),
+}
+DISKS = {"disk": rk.Ball([3.0, 1.0], 0.7), "ring": rk.Ball([0.0, 0.0], 1.0, inner_radius=0.3)}
+
+
+def recipes(domain, seed):
+    """Every family that has a bound, with length scales of a few per domain."""
+    size = float(domain.side.max())
+    n, scale = (30, 0.08 * size) if domain.dimension == 1 else (90, 0.2 * size)
+    waves = rk.GaussianRFF(n, scale, seed=seed)
+    found = {
+        "waves": waves,
+        "bubble": rk.bubble(waves),
+        "one side": rk.bubble(waves, parts=domain.parts[0]),
+        "tanh": rk.TanhNetwork(n, scale, seed=seed),
+        "sum": rk.Constant() + rk.bubble(waves) + rk.TanhNetwork(n // 3, scale, seed=seed),
+    }
+    return found | ({"sine": rk.DirichletSine(n // 2)} if domain.is_box else {})
+
+
+@pytest.mark.filterwarnings("ignore:all .* features survive")  # a draw that is too small has a leverage too
+@pytest.mark.parametrize("place", [*BOXES, *DISKS])
+@pytest.mark.parametrize("floor", [1e-6, 1e-12, 1e-16])
+def test_the_certificate_is_above_the_truth_and_within_three_of_it(place, floor):
+    """Families, floors and domains; the truth is a search that shares no code. By construction the factor is at most
+    1.18 on a line and 1.79 in the plane. Control: the largest value on the very grid, without the factor for what
+    happens between its points, is below the truth in most cases."""
+    domain = (BOXES | DISKS)[place]
+    rng = np.random.default_rng([*place.encode(), 1])
+    missed, cases = 0, recipes(domain, seed=len(place))
+    for name, recipe in cases.items():
+        # What a feature does at the boundary is of no interest here, hence nonconforming.
+        space = rk.whiten(rk.Heat(domain, boundary=NEUMANN), recipe, floor, nonconforming=True)
+        found, known = leverage.certified(space), truth(space, rng)
+        assert known <= found.certified <= 3.0 * known, (name, space.rank)
+        # Climbing finds a peak on a curved edge to one percent: its grids are square.
+        assert known <= found.realised * (1.0 + (1e-6 if domain.is_box else 1e-2)), name
+        assert found.looseness <= (1.18 if domain.dimension == 1 else 1.79)
+        counts = [math.ceil(3.0 * n) for n in degrees.degrees_of(space, 1e-3).degrees]
+        missed += largest_off_grid(space, domain, counts) < known * (1.0 - 1e-9)
+    assert missed > len(cases) // 2
+
+
+def largest_off_grid(space, domain, counts):
+    """The largest value on the Chebyshev grid, the faces left out: where it is largest, nothing is known."""
+    x = leverage._chebyshev_grid(domain, counts)
+    inside = x[np.abs(x - domain.centre).max(axis=1) < domain.radius] if hasattr(domain, "radius") else x
+    if domain.is_box:
+        inside = x[((x > domain.lower) & (x < domain.upper)).all(axis=1)]
+    return float(np.square(space.features(inside) @ space.transform).sum(axis=1).max())
+
+
+def test_the_factor_between_grid_points_cannot_be_left_out():
+    """v.Psi may be a Chebyshev polynomial whose extrema lie between the points: sin(k pi x) seen on the grid of a
+    degree-n argument with m points is smaller than its peak by up to cos(pi n / 2 m). Over many modes the smallest
+    share seen comes within 2 % of that factor, and is never below it."""
+    shares, factor = [], math.cos(math.pi / 8)
+    for n in range(1, 60):
+        for m in range(max(2, 4 * n), 4 * n + 9):
+            grid = np.cos(math.pi * np.arange(m + 1) / m)
+            angle = math.pi / (2 * m)
+            # cos(n (theta - angle)) is no polynomial; its even part is, of degree n.
+            p = lambda s, n=n, angle=angle: np.cos(n * np.arccos(s)) * math.cos(n * angle)
+            fine = np.cos(np.linspace(0.0, math.pi, 4001))
+            shares.append(np.abs(p(grid)).max() / np.abs(p(fine)).max())
+            y = np.random.default_rng(n).standard_normal(n + 1)
+            top = np.abs(chebyshev.chebval(fine, y)).max()
+            assert top <= np.abs(chebyshev.chebval(grid, y)).max() / math.cos(0.5 * math.pi * n / m) * (1 + 1e-12)
+    assert min(shares) >= factor - 1e-12
+
+
+def test_rank_four_hundred_at_a_low_floor_is_certified():
+    """On a line, where 400 coefficients are cheap; the study below does it in the plane."""
+    space = rk.whiten(rk.Heat(UNIT, boundary=NEUMANN), rk.GaussianRFF(900, 1 / 580), 1e-12)
+    assert space.rank >= 400
+    found, known = leverage.certified(space), truth(space, np.random.default_rng(3))
+    assert known <= found.certified <= 3.0 * known
+
+
+def test_the_floor_decides_the_grid_and_not_the_bound():
+    """|T| grows by 1e5 between the floors; control: the first-order form grows looser with it by more than 1e3."""
+    domain, recipe = UNIT, rk.bubble(rk.GaussianRFF(40, 0.08))
+    spaces = [rk.whiten(rk.Heat(domain), recipe, floor) for floor in (1e-4, 1e-15)]
+    norms = [np.linalg.norm(space.transform, 2) for space in spaces]
+    assert norms[1] > 1e5 * norms[0]
+    tight = [leverage.certified(space) for space in spaces]
+    assert all(found.looseness < 1.18 for found in tight)
+    assert tight[0].n_evaluations < tight[1].n_evaluations < 3 * tight[0].n_evaluations
+    loose = [leverage.first_order(space, 201).looseness for space in spaces]
+    assert loose[1] > 1e3 * loose[0]
+
+
+def test_the_unit_of_length_changes_nothing():
+    """A domain in millimetres has the certificate of the same domain in metres; products round at 1e-9 of |T|."""
+    found = [
+        leverage.certified(
+            rk.whiten(rk.Heat(rk.Box([0.0, 0.0], [u, 2 * u])), rk.bubble(rk.GaussianRFF(40, 0.3 * u)), 1e-8)
+        )
+        for u in (1.0, 1000.0)
+    ]
+    assert found[0].n_evaluations == found[1].n_evaluations
+    assert_allclose(found[0].certified, found[1].certified, rtol=1e-6)
+
+
+def test_no_point_outside_a_disk_is_looked_at():
+    """Beyond its domain a whitened feature grows without bound: the bounding box would be useless. Control: the corner
+    of the box around this disk exceeds the certificate a thousand times."""
+    disk = rk.Ball([0.0, 0.0], 1.0)
+    space = rk.whiten(rk.Heat(disk, boundary=NEUMANN), rk.GaussianRFF(90, 0.4), 1e-12)
+    for domain in (disk, DISKS["ring"]):
+        q = np.linalg.norm(leverage._chebyshev_grid(domain, [40]) - domain.centre, axis=1)
+        assert q.max() <= domain.radius * (1.0 + 1e-12)
+        assert q.min() >= (domain.inner_radius or 0.0) * (1.0 - 1e-12)
+    corner = float(np.square(space.features(np.ones((1, 2))) @ space.transform).sum())
+    assert corner > 1e3 * leverage.certified(space).certified
+
+
+@pytest.mark.parametrize(
+    ("domain", "recipe", "why"),
+    [
+        (UNIT, rk.ELUNetwork(8, 0.2), "'elu'"),
+        (SQUARE, rk.patches(rk.GaussianRFF(6, 0.3), 2), "'patch"),
+        (rk.Polygon(L_SHAPE), rk.GaussianRFF(12, 0.4), "not on a Polygon"),
+        (rk.Box([0.0] * 3, [1.0] * 3), rk.GaussianRFF(12, 0.8), "three dimensions"),
+    ],
+    ids=["kinks", "patches", "polygon", "3-D"],
+)
+def test_elsewhere_there_is_silence(domain, recipe, why):
+    """No loose bound takes the place of a tight one: a number of sensors from it would be worse than none."""
+    space = rk.whiten(rk.Heat(domain, boundary=NEUMANN), recipe, 1e-3)
+    with pytest.raises(ConformityError, match=f"(?s){why}.*leverage.realised"):
+        leverage.certified(space)
+    assert leverage.realised(space, n=9).value > 0.0
+
+
 def test_a_full_lattice_has_no_peak():
     """cos^2 + sin^2 = 1: the leverage of complete periodic waves is the rank everywhere."""
     pde = rk.Heat(UNIT, boundary={"x-": rk.Periodic("x+"), "x+": rk.Periodic("x-")})
     space = rk.whiten(pde, rk.PeriodicRFF(7, 0.3))
     assert_allclose(leverage.realised(space).value, space.rank, rtol=1e-10)
-    assert_allclose(leverage.refined(space, ratio=1.05).certified, space.rank, rtol=0.05)
+    assert space.rank <= leverage.certified(space).certified <= 1.18 * space.rank
 
 
-def certificates(space, n, peak):
-    """All drawn forms on a cover of n points per axis."""
-    forms = [leverage.first_order, leverage.two_envelopes, leverage.second_order]
-    found = {form.__name__: form(space, n, peak=peak).certified for form in forms}
-    return found | {"refined": leverage.refined(space, 1.5, budget=20_000, peak=peak).certified}
+def test_the_benchmark_is_certified_within_a_factor_of_two(paper_draw):
+    """Where the first-order form is off by hundreds."""
+    space, peak = paper_draw
+    found = leverage.certified(space)
+    assert_allclose(found.realised, peak.value, rtol=1e-9)
+    assert peak.value <= found.certified <= 2.0 * peak.value
+    assert leverage.first_order(space, 201, peak=peak).certified > 100 * peak.value
 
 
-def test_every_certificate_bounds_the_leverage_of_every_draw_in_1d():
-    """150 draws, windowed and not, on a cover so coarse that the cover itself misses the peaks."""
+# -- the paper's forms ------------------------------------------------------------------------------------------------
+
+
+def test_every_certificate_bounds_the_leverage_of_every_draw():
+    """60 draws, windowed and not, on a cover so coarse that the cover itself misses the peaks."""
     fine = np.linspace(0.0, 1.0, 4001)[:, None]
     missed = 0
-    for seed in range(150):
+    for seed in range(60):
         vanilla = seed % 3 == 0
         recipe = rk.GaussianRFF(10, 0.15, seed=seed)
         space = line_space(seed, recipe=recipe if vanilla else rk.bubble(recipe), nonconforming=vanilla)
         peak = leverage.realised(space, n=401, n_starts=3)
-        truth = max(peak.value, largest(space, fine))
-        for name, certified in certificates(space, 9, peak).items():
-            assert certified >= truth, (seed, name)
-        missed += largest(space, np.linspace(0.0, 1.0, 9)[:, None]) < 0.99 * truth
+        known = max(peak.value, largest(space, fine))
+        found = [form(space, 9, peak=peak) for form in (leverage.first_order, leverage.two_envelopes)]
+        assert min(f.certified for f in [*found, leverage.certified(space)]) >= known, seed
+        missed += largest(space, np.linspace(0.0, 1.0, 9)[:, None]) < 0.99 * known
     # Control: the largest value on the cover, without what happens between its points, bounds nothing.
-    assert missed > 75
+    assert missed > 30
 
 
-def test_every_certificate_bounds_the_leverage_of_every_draw_in_2d():
-    """The same in the plane, on boxes that are not squares; fewer draws, since each is dearer."""
-    for seed in range(24):
-        box = rk.Box([0.0, 1.0], [1.0, 1.0 + (seed % 3 + 1) / 2])
-        space = rk.whiten(rk.Heat(box), rk.bubble(rk.GaussianRFF(12, 0.6, seed=seed)), 1e-3)
-        peak = leverage.realised(space, n=33)
-        truth = max(peak.value, largest(space, box.grid(101)))
-        for name, certified in certificates(space, 7, peak).items():
-            assert certified >= truth, (seed, name)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 2.0])
-def test_certificates_hold_for_networks(alpha):
-    """ELU features have bounded curvature for alpha = 1 only; their first-order bounds hold for every alpha."""
-    pde = rk.Heat(UNIT, boundary={"x*": rk.Neumann()})
+def test_the_paper_s_forms_hold_for_networks():
+    """ELU features have a first-order bound for every alpha, and no other."""
     for seed in range(8):
-        for recipe in (rk.ELUNetwork(8, 0.2, seed=seed, alpha=alpha), rk.TanhNetwork(8, 0.2, seed=seed)):
-            space = rk.whiten(pde, recipe, 1e-3, order=300)  # the jump of a kink with alpha = 2 needs as many
+        for recipe in (rk.ELUNetwork(8, 0.2, seed=seed, alpha=2.0), rk.TanhNetwork(8, 0.2, seed=seed)):
+            # The jump of a kink needs as many points of the rule.
+            space = rk.whiten(rk.Heat(UNIT, boundary=NEUMANN), recipe, 1e-3, order=300)
             peak = leverage.realised(space)
             found = [leverage.first_order(space, 33, peak=peak), leverage.two_envelopes(space, 33, peak=peak)]
-            if math.isfinite(space.features.curvature_envelope):
-                found += [leverage.second_order(space, 33, peak=peak), leverage.refined(space, peak=peak)]
             assert min(f.certified for f in found) >= largest(space, np.linspace(0.0, 1.0, 5001)[:, None])
 
 
-@pytest.mark.parametrize("moved", [False, True], ids=["centre", "moved"])
-def test_the_bound_of_a_cell_holds_in_the_cell(moved):
-    """Cells of random place and size; a covering point that was moved accounts for the cell from within its radius."""
-    rng = np.random.default_rng(11)
-    space = rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(20, 0.3, seed=2)), 1e-6)
-    C = leverage.weighted_norm(space.transform, space.features.sup_curvatures)
-    missed = 0
-    for _ in range(100):
-        half = 10.0 ** rng.uniform(-2.5, -1.5, 2)
-        centre = 0.1 + 0.8 * rng.random((1, 2))
-        x = centre + half * (2.0 * rng.random((400, 2)) - 1.0)
-        point = centre
-        if moved:
-            point = centre + 0.4 * half * rng.standard_normal((1, 2))
-            x = x[np.linalg.norm(x - point, axis=1) <= np.linalg.norm(half)]
-        top, square = leverage.cell_tops(space, centre, point, half, C)
-        assert top[0] >= largest(space, x)
-        missed += square[0] < largest(space, x)
-    # Control: the value at the covering point bounds nothing.
-    assert missed > 90
-
-
-class Parabola:
-    """The single feature x^2 with its jet: its Taylor remainder is attained."""
-
-    def jet(self, x):
-        return x**2, 2.0 * x[None]
-
-
-def test_the_remainder_is_attained_by_a_parabola():
-    """x^2 on [0, 1] seen from the middle: linear part 3/4, remainder h^2/2 * 2 = 1/4, together the exact 1. Whitened
-    features bend towards the origin, so that on them the linear part alone would never be caught."""
-    space = SimpleNamespace(features=Parabola(), transform=np.eye(1))
-    middle, half = np.array([[0.5]]), np.array([0.5])
-    assert_allclose(leverage.cell_tops(space, middle, middle, half, 2.0)[0], 1.0, rtol=1e-14)
-    # Control: with half of the remainder, or none, the bound is below the truth.
-    assert leverage.cell_tops(space, middle, middle, half, 1.0)[0][0] < 0.9
-    assert leverage.cell_tops(space, middle, middle, half, 0.0)[0][0] < 0.6
-
-
-def test_the_weighted_remainder_bounds_every_choice_of_signs():
-    """max |T^T R| over |R_j| <= c_j is attained at signs; all of them are tried."""
-    rng = np.random.default_rng(3)
-    signs = 2.0 * (np.arange(256)[:, None] >> np.arange(8) & 1) - 1.0
-    for _ in range(50):
-        T = rng.standard_normal((8, 5)) * 10.0 ** rng.uniform(-3, 3, 5)
-        c = 10.0 ** rng.uniform(-2, 2, 8) * (rng.random(8) < 0.8)
-        bound = leverage.weighted_norm(T, c)
-        assert np.linalg.norm((signs * c) @ T, axis=1).max() <= bound * (1.0 + 1e-12)
-        assert bound <= np.linalg.norm(T, 2) * np.linalg.norm(c) * (1.0 + 1e-12)
-
-
-def test_the_three_forms_are_the_published_formulas(paper_draw):
+def test_the_paper_s_forms_are_the_published_formulas(paper_draw):
     """PAPER_NUMBERS, "Leverage certificates", written out once more for one draw; two exact routes, rtol 1e-10."""
     space, peak = paper_draw
     x, h, T = SQUARE.grid(41), 0.5 * math.hypot(1 / 40, 1 / 40), np.linalg.norm(space.transform, 2)
-    features = space.features
-    Psi, D = space(x), space.gradient(x)
-    size = np.linalg.norm(Psi, axis=1)
-    slope = np.linalg.norm(D.transpose(1, 0, 2), 2, axis=(1, 2))
-    E, G, C = features.envelope, features.gradient_envelope, (features.sup_curvatures**2).sum()
+    size = np.linalg.norm(space(x), axis=1)
+    E, G = space.features.envelope, space.features.gradient_envelope
     expected = {
         leverage.first_order: (size.max() + h * T * math.sqrt(G)) ** 2,
         leverage.two_envelopes: size.max() ** 2 + 2 * h * T**2 * math.sqrt(E * G),
-        leverage.second_order: ((size + h * slope + h**2 / 2 * T * math.sqrt(C)) ** 2).max(),
     }
     for form, value in expected.items():
         found = form(space, 41, peak=peak)
         assert_allclose(found.certified, value, rtol=1e-10)
-        assert_allclose(found.covering_radius, h, rtol=1e-12)
         assert found.n_evaluations == 41**2
 
 
-def slopes(h, excess):
-    return np.diff(np.log(excess)) / np.diff(np.log(h))
-
-
-def test_how_each_form_tightens_with_the_cover():
-    """In sqrt L the first-order excess is h |T| sqrt G, exactly linear, and B's excess in L is linear. The second-order
-    form pays h |D Psi| and h^2/2 |T| sqrt C: quadratic while the envelope dominates, linear once the true gradient
-    does. What the cover misses of the peak is of second order and disturbs the slopes by a few percent."""
-    space = line_space(7)
-    peak = leverage.realised(space)
-    n = 2 ** np.arange(6, 19, 2) + 1
-    found = {f: [f(space, int(k), peak=peak) for k in n] for f in (leverage.first_order, leverage.second_order)}
-    h = np.array([c.covering_radius for c in found[leverage.first_order]])
-    A = np.array([math.sqrt(c.certified) for c in found[leverage.first_order]]) - math.sqrt(peak.value)
-    assert (np.abs(slopes(h, A) - 1.0) < 0.05).all()
-    B = np.array([leverage.two_envelopes(space, int(k), peak=peak).certified for k in n]) - peak.value
-    assert (np.abs(slopes(h, B) - 1.0) < 0.05).all()
-    S = np.array([math.sqrt(c.certified) for c in found[leverage.second_order]]) - math.sqrt(peak.value)
-    rate = slopes(h, S)
-    assert rate[0] > 1.7 and abs(rate[-1] - 1.0) < 0.1 and (np.diff(rate) < 0.05).all()
-    assert (S < A).all()
-
-
-def test_at_the_peak_the_cells_of_the_refinement_are_loose_by_h_squared_only():
-    """The linear part is maximised over the cell, and at the peak D Psi . Psi = 0: excess |D Psi h|^2 + |Psi| C h^2.
-    Slopes over five halvings, within 0.05 of 2."""
-    space = line_space(7)
-    peak = leverage.realised(space)
-    # A peak on the boundary has a slope; this draw's is inside.
-    assert 0.05 < peak.location[0] < 0.95
-    C = leverage.weighted_norm(space.transform, space.features.sup_curvatures)
-    h = 1e-4 * 0.5 ** np.arange(6)
-    x = peak.location[None]
-    tops = [leverage.cell_tops(space, x, x, np.array([half]), C)[0][0] for half in h]
-    assert (np.abs(slopes(h, np.array(tops) - peak.value) - 2.0) < 0.05).all()
-
-
-def test_any_ratio_above_one_can_be_reached_on_a_line():
-    """Within one part in a thousand, at an expense that a thousand-point cover of the first order cannot match."""
-    for seed in range(5):
-        space = line_space(seed)
-        peak = leverage.realised(space)
-        found = leverage.refined(space, ratio=1.001, peak=peak)
-        assert peak.value <= found.certified <= 1.001 * found.realised
-        assert found.n_evaluations < 50_000
-
-
-def test_a_small_budget_gives_a_looser_bound_that_still_holds(paper_draw):
-    space, peak = paper_draw
-    budgets = (500, 5_000, 50_000)
-    found = [leverage.refined(space, 1.5, budget, peak) for budget in budgets]
-    values = [f.certified for f in found]
-    assert values == sorted(values, reverse=True) and values[-1] > 1.5 * peak.value
-    assert all(f.certified >= peak.value and f.n_evaluations <= b for f, b in zip(found, budgets, strict=True))
-
-
-def test_the_benchmark_is_certified_within_a_factor_of_two(paper_draw):
-    """Where the first-order form is off by hundreds; 401^2 uniform points reach it as well."""
-    space, peak = paper_draw
-    found = leverage.refined(space, peak=peak)
-    assert peak.value <= found.certified <= 2.0 * peak.value
-    assert found.certified >= largest(space, SQUARE.sample(20_000, np.random.default_rng(0)))
-    assert leverage.first_order(space, 201, peak=peak).certified > 100 * peak.value
+def test_the_paper_s_forms_are_for_boxes():
+    space = rk.whiten(rk.Heat(rk.Ball([0.0, 0.0], 1.0)), rk.bubble(rk.GaussianRFF(8, 0.5)), 1e-3)
+    with pytest.raises(ConformityError, match="for boxes"):
+        leverage.first_order(space, 21)
 
 
 def test_findings_say_what_is_certified_and_what_would_tighten_it(paper_draw):
     space, peak = paper_draw
-    tight, loose = leverage.refined(space, peak=peak), leverage.first_order(space, 51, peak=peak)
+    tight, loose = leverage.certified(space), leverage.first_order(space, 51, peak=peak)
     assert [f.holds for f in tight.findings()] == [None, True, True]
     assert [f.holds for f in loose.findings()] == [None, True, False]
-    assert "leverage.refined" in loose.findings()[-1].remedy
+    assert "leverage.certified" in loose.findings()[-1].remedy
+    assert not any(f.is_problem for f in loose.findings())
     assert {f.statement for f in tight.findings()} == {"Effective-rank leverage event"}
-    assert tight.findings()[0].value == peak.value and tight.findings()[1].value == tight.certified
+    assert tight.findings()[0].value == tight.realised and tight.findings()[1].value == tight.certified
     known = envelopes.rff_envelopes(80, 2, 8.0, 0.05).windowed(space.features.cutoff)
     assert "0.95" in leverage.first_order(space, 51, known, peak).findings()[1].quantity
 
 
-def test_the_remedy_says_how_much_finer_the_cover_must_be():
-    """First order: what the cover adds to |Psi| is linear in its radius, so the factor is right, and half of it is not
-    enough; two digits are printed, hence five percent more."""
-    space = line_space(3)
-    peak = leverage.realised(space)
-    loose = leverage.first_order(space, 41, peak=peak)
-    finer = float(loose.findings()[-1].remedy.split("a cover ")[1].split()[0])
-    assert finer > 4.0
-    enough, half = (leverage.first_order(space, math.ceil(f * finer * 40) + 1, peak=peak) for f in (1.05, 0.5))
-    assert enough.looseness <= 2.0 < half.looseness
+# -- studies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.study
+@pytest.mark.parametrize(
+    ("n", "length", "floor", "vanilla"),
+    [(120, 1 / 8, 1e-6, False), (300, 1 / 10, 1e-10, False), (500, 1 / 14, 1e-12, False), (700, 1 / 18, 1e-12, True),
+     (900, 1 / 20, 1e-12, False), (900, 1 / 20, 1e-12, True)],
+)  # fmt: skip
+def test_certificates_in_the_plane_up_to_rank_four_hundred(study_table, n, length, floor, vanilla):
+    recipe = rk.GaussianRFF(n, length)
+    pde = rk.Heat(SQUARE, boundary=NEUMANN) if vanilla else rk.Heat(SQUARE)
+    space = rk.whiten(pde, recipe if vanilla else rk.bubble(recipe), floor)
+    found, known = leverage.certified(space), truth(space, np.random.default_rng(0))
+    study_table.add(
+        "Leverage certificates in the plane", draw="vanilla" if vanilla else "bubble", M=n, floor=floor,
+        rank=space.rank, found=found.realised, certified=found.certified, ratio=found.looseness,
+        evaluations=found.n_evaluations,
+    )  # fmt: skip
+    assert known <= found.certified <= 3.0 * known
 
 
 @pytest.mark.study
@@ -246,29 +325,21 @@ def test_the_remedy_says_how_much_finer_the_cover_must_be():
     [(80, False, s) for s in range(8)] + [(80, True, s) for s in range(4)] + [(120, False, 0)],
 )
 def test_certificates_on_the_draws_of_the_benchmark(study_table, n, vanilla, seed):
-    """Realised 69..94 on bubble draws, as in the prototype. Its factors, S within 1.5-4x on 201^2 points and A off by
-    20-800x, grow with the draw's |T|: up to 4.9x and 1300x here. For vanilla draws B on 401^2 points is 4.8e5..5.7e5:
-    the published certificate of 5.3e5 fits it, though other covers and forms could give the figure too."""
+    """Realised 69..94 on bubble draws, as in the prototype; A is off by 20-1300x, growing with the draw's |T|. For
+    vanilla draws B on 401^2 points is 4.8e5..5.7e5: the published certificate of 5.3e5 fits it, though other covers
+    and forms could give the figure too."""
     space = paper_space(seed, n, vanilla)
     peak = leverage.realised(space)
-    start = time.perf_counter()
-    found = leverage.refined(space, peak=peak)
-    seconds = time.perf_counter() - start
+    found = leverage.certified(space)
     row = {
         "draw": "vanilla" if vanilla else "bubble", "M": n, "seed": seed, "rank": space.rank, "realised": peak.value,
         "A 201": leverage.first_order(space, 201, peak=peak).certified,
         "B 201": leverage.two_envelopes(space, 201, peak=peak).certified,
         "B 401": leverage.two_envelopes(space, 401, peak=peak).certified,
-        "S 201": leverage.second_order(space, 201, peak=peak).certified,
-        "S 401": leverage.second_order(space, 401, peak=peak).certified,
-        "refined, ratio 2": found.certified, "evaluations": found.n_evaluations, "seconds": seconds,
+        "by polynomials": found.certified, "evaluations": found.n_evaluations,
     }  # fmt: skip
-    tight = leverage.refined(space, 1.1, peak=peak)
-    row |= {"refined, ratio 1.1": tight.certified, "evaluations, 1.1": tight.n_evaluations}
     study_table.add("Leverage certificates (paper draws, length scale 1/8, floor 1e-6)", **row)
-    assert peak.value <= tight.certified <= 1.1 * tight.realised
-    assert found.certified <= 2.0 * found.realised and row["S 401"] <= 2.0 * peak.value
-    assert row["S 201"] <= 5.0 * peak.value
+    assert peak.value <= found.certified <= 2.0 * found.realised
     assert 20 * peak.value <= row["A 201"] <= 2000 * peak.value
     if vanilla:
         assert 4e5 <= row["B 401"] <= 7e5
@@ -316,8 +387,9 @@ def test_hundreds_of_draws_in_the_plane(study_table):
     for seed in range(300):
         space = rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(12, 0.35, seed=seed)), 1e-4)
         peak = leverage.realised(space, n=41)
-        for name, certified in certificates(space, 21, peak).items():
-            margin.setdefault(name, []).append(certified / peak.value)
+        for form in (leverage.first_order, leverage.two_envelopes):
+            margin.setdefault(form.__name__, []).append(form(space, 21, peak=peak).certified / peak.value)
+        margin.setdefault("certified", []).append(leverage.certified(space).certified / peak.value)
     for name, ratios in margin.items():
         study_table.add(
             "Certified over realised leverage, 300 draws in the plane", form=name, smallest=min(ratios),

@@ -62,13 +62,15 @@ def heat():
 # -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
-def test_the_heat_benchmark_fails_the_gram_condition_and_nothing_else():
-    """24 sensors beside 61 coefficients, on purpose; every other hypothesis of the theorem holds."""
+def test_the_heat_benchmark_fails_the_gram_condition_and_claims_too_little():
+    """24 sensors beside 61 coefficients, on purpose, and nothing rests on it: the window sees them all. What does
+    matter is that implicit Euler at the paper's step is off by more than the filter claims (NUMERICS decision 7)."""
     overview = heat()
     assert overview.refused == ()
-    assert len(overview.failed) == 3 and all("Gram" in f.statement for f in overview.failed)
+    assert [f.certificate for f in overview.failed if f.needed] == ["error"]
+    assert sum("Gram" in f.statement for f in overview.failed if not f.needed) == 3 == len(overview.failed) - 1
     assert {f.certificate for f in overview.findings} == {
-        "leverage", "gram", "approximation", "dynamics", "contraction"
+        "leverage", "gram", "approximation", "dynamics", "contraction", "error"
     }  # fmt: skip
     assert sum(f.holds is True for f in overview.findings) >= 12
 
@@ -105,7 +107,7 @@ def test_the_table_can_be_read():
     failing = next(i for i, row in enumerate(lines) if "FAILS" in row)
     assert lines[failing + 1].strip() == heat().failed[0].remedy
     assert [row for row in lines if not row.startswith(" ")] == [
-        "leverage", "gram", "approximation", "dynamics", "contraction"
+        "leverage", "gram", "approximation", "dynamics", "contraction", "error"
     ]  # fmt: skip
 
 
@@ -117,7 +119,7 @@ def test_the_table_repeats_what_the_certificates_say_alone():
     given, field = problem(bubble_line(0)), truth()
     overview = certify(**given, trajectory=field)
     space = given["space"]
-    found = leverage.refined(space)
+    found = leverage.certified(space)
     window = gram.accumulated(given["prior"], given["steps"], given["observations"])
     alone = gram.certify([obs.H for obs in given["observations"]], found.certified, window=window)
     expected = found.findings() + alone.findings() + projection_error(space, field, TIMES).findings()
@@ -174,14 +176,21 @@ def test_without_a_trajectory_what_needs_none_is_certified():
     assert "pass a trajectory" in str(overview)
 
 
-def test_features_with_kinks_fall_back_to_first_order():
-    """ELU with alpha other than 1: the gradient jumps, so the second-order form is refused and the looser one taken."""
+def test_features_with_kinks_have_no_certified_leverage_and_no_number_of_sensors():
+    """Silence instead of a bound that is loose by orders; what was found and measured stays."""
     pde = rk.Heat(LINE, boundary={"*": rk.Neumann()})
-    space = rk.whiten(pde, rk.ELUNetwork(8, 0.2, alpha=2.0), 1e-3, order=300)
-    overview = certify(**problem(space))
-    assert "leverage, second order" in names(overview) and "leverage, first order" not in names(overview)
-    assert "first order" in line(overview, "certified bound").quantity
-    assert line(overview, "sensors per analysis").value > space.rank
+    overview = certify(**problem(rk.whiten(pde, rk.ELUNetwork(8, 0.2, alpha=2.0), 1e-3, order=300)))
+    assert {"leverage, certified", "gram, number of sensors"} <= set(names(overview))
+    assert [f.quantity[:18] for f in overview.findings if f.certificate == "leverage"] == ["largest |Psi|^2 fo"]
+    assert not any("sensors per analysis" in f.quantity + f.remedy for f in overview.findings)
+
+
+def test_a_quick_look_leaves_the_leverage_out_and_nothing_else():
+    given = problem(bubble_line(0))
+    quick, full = certify(**given, quick=True), certify(**given)
+    left = [f for f in full.findings if f.certificate != "leverage" and "sensors per" not in f.quantity]
+    assert [str(f) for f in quick.findings] == [str(f) for f in left if "Chernoff" not in f.quantity]
+    assert quick.sentences()[-1] == full.sentences()[-1]
 
 
 def test_a_nonconforming_space_has_no_ritz_quantity_and_keeps_the_rest():
@@ -230,15 +239,14 @@ def test_a_forced_space_keeps_what_needs_no_lemma():
 
 
 def test_a_domain_without_certified_leverage_reports_what_was_measured():
-    """Windowed features on a ring: the cover argument fails, the measured deviation does not need it."""
-    ring = rk.Ball([0.0, 0.0], 1.0, inner_radius=0.5)
-    space = rk.whiten(rk.Heat(ring), rk.bubble(rk.GaussianRFF(8, 0.5)), 1e-2)
+    """A polygon has no certificate; the measured deviation does not need it."""
+    triangle = rk.Polygon([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    space = rk.whiten(rk.Heat(triangle, boundary={"*": rk.Neumann()}), rk.GaussianRFF(12, 0.5), 1e-2)
     step = rk.ImplicitEuler().step(space.generator(), 0.0, 0.01)
-    obs = rk.Observation(space(ring.sample(30, np.random.default_rng(0))), std=0.1)
+    obs = rk.Observation(space(triangle.sample(30, np.random.default_rng(0))), std=0.1)
     overview = certify(space, rk.Gaussian(np.zeros(space.rank), np.eye(space.rank)), [step], [obs, obs], [0.0, 0.01])
-    assert {"leverage, second order", "leverage, first order", "gram, number of sensors"} <= set(names(overview))
+    assert {"leverage, certified", "gram, number of sensors"} <= set(names(overview))
     assert line(overview, "deviation of").value > 0.0
-    assert not any(f.certificate == "leverage" for f in overview.findings)
 
 
 def test_an_analysis_without_readings_is_no_obstacle():

@@ -55,11 +55,18 @@ def test_debug_shows_the_trace(capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_certify_prints_what_fails_and_what_would_help(capsys):
-    """The under-observed benchmark lies outside the Gram condition on purpose: a result, not an error."""
+def test_certify_speaks_in_five_sentences_and_keeps_the_numbers_for_details(capsys):
+    """What was checked, how far off, the band, what limits it and what would help, the sensors; 188 lines before."""
     assert run(["certify", "heat"]) == 0
+    spoken = capsys.readouterr()
+    said = " ".join(spoken.out.split())
+    assert sum(said.count(f"{word} ") for word in ("Checked:", "With", "The band", "what would help:", "The 24")) == 5
+    assert "at every analysis" in said and "at the last" in said
+    assert len(spoken.out.splitlines()) <= 20 and "--details" in spoken.err + spoken.out
+    assert "Psi" not in said and "alpha" not in said
+    assert run(["certify", "heat", "--details"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "fails" in said and "sensors" in said and "do not hold" in said
+    assert "fails" in said and "sensors" in said and "alpha" in said and "Checked:" in said
 
 
 def test_certify_strict_and_json(capsys):
@@ -68,6 +75,7 @@ def test_certify_strict_and_json(capsys):
     groups = {finding["certificate"] for finding in found["findings"]}
     assert groups >= {"leverage", "gram", "approximation", "dynamics", "contraction"}
     assert any(f["holds"] is False and f["remedy"] for f in found["findings"])
+    assert len(found["summary"]) == 5 and set(found) == {"target", "summary", "findings", "refused"}
 
 
 def test_the_installed_command_answers():

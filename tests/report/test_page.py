@@ -288,7 +288,17 @@ def test_certificates_are_shown_with_what_would_help(soil: tuple[RunRecord, Setu
     assert page.column("Certificates", "value") == ["0.700", "0.990", "1.23 × 10⁶"]
     assert page.column("Certificates", "limit") == ["0.500", "1.00", "–"]
     assert page.column("Certificates", "") == ["does not hold", "holds", "reported"]
-    assert "1 of 3 do not hold" in page.text and "more sensors & patience" in page.text
+    assert "One check found a problem: deviation <eta> is 0.7; more sensors & patience." in page.text
+
+
+def test_certificates_fold_away_and_only_what_matters_is_marked() -> None:
+    """A sufficient condition that another one replaces is no problem: nothing red, and one sentence above the fold."""
+    unharmed = Finding("gram", "A statement", "deviation", 0.7, 0.5, False, "more sensors", needed=False)
+    head, fold = certificate_section([unharmed, Finding("dynamics", "Another", "norm", 0.99, 1.0, True)])
+    assert head.startswith("<p>Nothing that was checked stands against the estimate")
+    assert fold.startswith("<details><summary>") and "not met, not needed" in fold and 'class="mark"' not in fold
+    harm = certificate_section([Finding("dynamics", "Another", "norm", 1.2, 1.0, False, "a smaller step")])
+    assert 'class="mark"' in harm[1] and "a smaller step" in harm[0]
 
 
 def test_without_certificates_there_is_no_section_and_with_none_a_sentence(soil_page: Page) -> None:

@@ -184,7 +184,7 @@ class Contraction:
             rows.append(
                 Finding(
                     "contraction", GRAM, "per-time condition: Gram deviation below 1", self.gram_deviation, 1.0, fine,
-                    "" if fine else other if informed else more,
+                    "" if fine else other if informed else more, needed=not informed,
                 )
             )  # fmt: skip
         if self.information is not None:
@@ -223,7 +223,7 @@ class Contraction:
         reached = None if wanted is None else self.rms_error <= wanted
         rows.append(
             Finding(
-                "contraction", THEOREM, "rms error of the field, at most", self.rms_error, wanted,
+                "contraction", THEOREM, "rms error by the theorem, if the model itself is read", self.rms_error, wanted,
                 reached, self.remedy if reached is False else "",
             )
         )  # fmt: skip

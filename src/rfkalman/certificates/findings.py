@@ -28,6 +28,8 @@ class Finding:
         None where there is nothing to hold.
     remedy : str
         What would make it hold; empty if it does.
+    needed : bool
+        Whether anything rests on it here. A sufficient condition that another one replaces may fail unharmed.
     """
 
     certificate: str
@@ -37,6 +39,12 @@ class Finding:
     limit: float | None = None
     holds: bool | None = None
     remedy: str = ""
+    needed: bool = True
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether it fails and something rests on it."""
+        return self.holds is False and self.needed
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON.

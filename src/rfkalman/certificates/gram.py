@@ -398,7 +398,7 @@ class Gram:
         advice = ""
         if not enough:
             few = self.affordable_rank
-            advice = f"{n.n_obs} sensors per analysis, uniform on the domain; " + (
+            advice = f"sufficient, not necessary: {n.n_obs} sensors per analysis at places drawn at random; " + (
                 f"or a mass_floor that keeps {few} of the {n.rank} coefficients"
                 if few
                 else f"{fewest} are too few for a single coefficient, so no mass_floor helps"
@@ -408,7 +408,7 @@ class Gram:
             deviation_finding(self.deviations, n.eta, self.window),
             Finding(
                 "gram", title, f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are",
-                float(n.n_obs), float(fewest), enough, advice,
+                float(n.n_obs), float(fewest), enough, advice, needed=not _informed(self.window),
             ),
             Finding("gram", title, "Chernoff bound on its chance to fail (above 1 it says nothing)", self.tails.total),
         ]  # fmt: skip
@@ -427,7 +427,13 @@ def deviation_finding(deviations: Sequence[Deviation], eta: float, window: Accum
         remedy += "; or what a window accumulates, " + ("below" if window is not None else "see gram.accumulated")
     count = f"worst of {len(deviations)} analyses" if len(deviations) > 1 else "one analysis"
     quantity = f"deviation of N_o^-1 H^T H from I, {count}"
-    return Finding("gram", _title(deviations), quantity, worst.deviation, eta, holds, remedy)
+    needed = not _informed(window)
+    return Finding("gram", _title(deviations), quantity, worst.deviation, eta, holds, remedy, needed=needed)
+
+
+def _informed(window: Accumulated | None) -> bool:
+    """Whether the window knows every coefficient, so that nothing rests on a single analysis."""
+    return window is not None and bool(window.alphas[-1] > 0.0)
 
 
 def _title(deviations: Sequence[Deviation]) -> str:

@@ -2,44 +2,46 @@
 
 The leverage L_tau is the largest |Psi(x)|^2 on the domain; the number of
 sensors of the Gram certificate is proportional to it. :func:`realised` climbs
-to the largest value it can find, a lower bound. The certificates cover the
-domain by points and bound what happens between them, with |T| the spectral
-norm of the transform and h the covering radius::
+to the largest value it can find, a lower bound. Upper bounds argue about every point between those that were
+looked at, with |T| the spectral norm of the transform::
 
-    first_order     (max |Psi| + h |T| sqrt G)^2                              G = sum_j sup |grad phi_j|^2
-    two_envelopes   max |Psi|^2 + 2 h |T|^2 sqrt(E G)                         E >= sup sum_j phi_j^2
-    second_order    max (|Psi| + h |D Psi| + h^2/2 |T| sqrt C)^2              C = sum_j sup |D^2 phi_j|^2
-    refined         second order on cells that are bisected where it matters
+    certified       ((max |Psi| + e) / c + e)^2 on a Chebyshev grid      e: how far v.Psi is from a polynomial
+    first_order     (max |Psi| + h |T| sqrt G)^2                         G = sum_j sup |grad phi_j|^2
+    two_envelopes   max |Psi|^2 + 2 h |T|^2 sqrt(E G)                    E >= sup sum_j phi_j^2
 
-What accounts for a domain, and where bounds on features hold, is the business
-of ``certificates.cover``; the bounds themselves are ``certificates.envelopes``.
+The first is the one to use: |T| decides how fine its grid is, not how loose it is, so that a floor of 1e-12 costs
+nothing. The other two are the paper's, on a uniform cover of radius h of a box.
 
 All bounds are those of exact arithmetic; rounding of Psi is of the order eps |T| sqrt E.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_finite, as_number, frozen
-from ..domains.base import Domain
-from ..errors import ConformityError, ValueRangeError
-from ..features.base import FeatureMap
+from .._checks import FloatArray, as_finite
+from ..domains import Box
+from ..domains.box import per_axis
+from ..errors import ConformityError
 from ..space import Basis
-from .cover import Cover, region_of, uniform_cover
+from .degrees import degrees_of
 from .envelopes import Envelopes, drawn_envelopes
 from .findings import Finding
-from .peak import Peak, leverages, realised, row_blocks
+from .peak import Peak, climbed, leverages, realised
 
-__all__ = ["Leverage", "Peak", "first_order", "realised", "refined", "second_order", "two_envelopes"]
+__all__ = ["Leverage", "Peak", "certified", "first_order", "found_finding", "realised", "two_envelopes"]
 
 _STATEMENT = "Effective-rank leverage event"
-_LOOSE = 2.0
-REFINED = "second order, refined"
+LOOSE = 3.0
+POLYNOMIAL = "polynomials on a Chebyshev grid"
+# Grid points per degree and axis, in one and two dimensions: bounds within 1.17 and 1.78 of the largest value on them.
+_OVERSAMPLING = (4.0, 3.0)
+_ERROR = 1e-3
+_LARGEST_GRID = 1e11
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,10 +58,8 @@ class Leverage:
         L_star, an upper bound of L_tau.
     form : str
         Which bound it is.
-    covering_radius : float
-        Largest distance from a point of the domain to the covering point that accounts for it.
     n_evaluations : int
-        Covering points at which Psi was evaluated.
+        Points at which Psi was evaluated.
     rank : int
         r, which no leverage can be below.
     failure_prob : float
@@ -70,7 +70,6 @@ class Leverage:
     location: FloatArray
     certified: float
     form: str
-    covering_radius: float
     n_evaluations: int
     rank: int
     failure_prob: float = 0.0
@@ -85,58 +84,114 @@ class Leverage:
 
     def findings(self) -> list[Finding]:
         """Lines of the certificate table: what was found, what is certified, and how far apart they are."""
-        where = np.array2string(self.location, precision=3, separator=", ")
         chance = f", with probability {1.0 - self.failure_prob:g}" if self.failure_prob else ""
-        tight = self.looseness <= _LOOSE
+        tight = self.looseness <= LOOSE
+        remedy = "" if tight else "leverage.certified, which does not grow with the norm of the transform"
         return [
-            Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", self.realised),
+            found_finding(Peak(self.realised, self.location)),
             Finding(
                 "leverage", _STATEMENT, f"certified bound on |Psi|^2 ({self.form}{chance})", self.certified,
                 holds=math.isfinite(self.certified),
             ),
             Finding(
-                "leverage", _STATEMENT, "certified / found; the sensors needed grow with it", self.looseness, _LOOSE,
-                tight, "" if tight else self._remedy(),
+                "leverage", _STATEMENT, "certified / found", self.looseness, LOOSE, tight, remedy, needed=False,
             ),
         ]  # fmt: skip
 
-    def _remedy(self) -> str:
-        if self.form == REFINED:
-            return f"leverage.refined with a budget above the {self.n_evaluations} evaluations spent"
-        # What the cover adds to |Psi| is linear in its radius, or better: this many times finer is enough.
-        found = math.sqrt(self.realised)
-        finer = (math.sqrt(self.certified) - found) / ((math.sqrt(_LOOSE) - 1.0) * found)
-        return (
-            f"leverage.refined where the features have bounded curvature; a cover {finer:.2g} times finer; or a higher "
-            "mass_floor, which shrinks |T|"
+
+def found_finding(peak: Peak) -> Finding:
+    """The line for the largest value that a search found."""
+    where = np.array2string(peak.location, precision=3, separator=", ")
+    return Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", peak.value)
+
+
+# -- polynomials in place of features ----------------------------------------------------------------------------------
+
+
+def certified(space: Basis) -> Leverage:
+    """A bound within a factor of three of the leverage at any mass floor, on boxes and disks of up to two dimensions.
+
+    v.Psi is a polynomial of low degree for every unit vector v, up to an error e
+    (``certificates.degrees``). A polynomial of degree n is nowhere larger than its largest value on
+    points cos(k pi / m), k = 0..m, divided by cos(pi n / 2 m): where it is
+    largest, it falls off no faster than a cosine of n times the angle (M. Riesz; Ehlich and Zeller).
+    On a rectangle this holds axis by axis. On a disk a polynomial of total degree n has that degree along every
+    line through the centre and around every circle, so that a polar grid does the same and no point outside the disk
+    is looked at. With v along Psi at its peak, |Psi| <= (max + e) / c + e.
+
+    Refused elsewhere, and for features that no polynomial of low degree stands in for: a loose bound would be worse
+    than none.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.DirichletSine(1))
+    >>> found = certified(space)
+    >>> bool(2.0 <= found.certified <= 2.4)
+    True
+    """
+    domain = space.pde.domain
+    degrees, error = degrees_of(space, _ERROR)
+    more = _OVERSAMPLING[domain.dimension - 1]
+    counts = [max(2, math.ceil(more * n)) for n in degrees]
+    n_points = math.prod(m + 1 for m in counts) if domain.is_box else 2 * counts[0] * (counts[0] + 1)
+    if n_points * float(space.n_features) * space.rank > _LARGEST_GRID:
+        raise ConformityError(
+            f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which "
+            "takes too long. leverage.realised gives the largest value that a search finds; a longer length_scale asks "
+            "for fewer points."
         )
+    x = _chebyshev_grid(domain, counts)
+    values = leverages(space, x)
+    shrunk = math.prod(math.cos(0.5 * math.pi * n / m) for n, m in zip(degrees, counts, strict=True))
+    shrunk = shrunk if domain.is_box else shrunk**2
+    top = ((math.sqrt(float(values.max())) + error) / shrunk + error) ** 2
+    peak = climbed(space, x, values, domain.side / max(counts))
+    return Leverage(peak.value, peak.location, top, POLYNOMIAL, len(x), space.rank)
 
 
-# -- certificates on a uniform cover -----------------------------------------------------------------------------------
+def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
+    """cos(k pi / m) per axis of a box; on a disk or ring, that along the radius and equal angles around it."""
+    lines = [np.cos(math.pi * np.arange(m + 1) / m) for m in counts]
+    if domain.is_box:
+        ends = zip(domain.lower, domain.upper, lines, strict=True)
+        # Mixed so that the ends are the faces to the last bit.
+        lines = [0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends]
+        return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
+    (m,), (line,) = counts, lines
+    inner = domain.inner_radius
+    # Through the centre, the radius takes both signs and half of the angles are enough.
+    radii = domain.radius * line if inner is None else 0.5 * (domain.radius + inner + (domain.radius - inner) * line)
+    angles = math.pi * np.arange(m if inner is None else 2 * m) / m
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    return np.asarray(domain.centre + (radii[:, None, None] * directions).reshape(-1, 2))
+
+
+# -- the paper's certificates on a uniform cover -----------------------------------------------------------------------
 
 
 def first_order(
     space: Basis, n: int | tuple[int, ...] = 201, envelopes: Envelopes | None = None, peak: Peak | None = None
 ) -> Leverage:
-    """(max |Psi| + h |T| sqrt G)^2 on a uniform cover: needs gradients only, and no bound on the values.
+    """(max |Psi| + h |T| sqrt G)^2 on a uniform cover of a box: needs gradients only, and no bound on the values.
 
     Parameters
     ----------
     space : WhitenedSpace
+        On a box.
     n : int or tuple of int
-        Covering points per axis of the bounding box, boundary included; those whose surroundings miss the domain
-        are left out.
+        Covering points per axis, faces included.
     envelopes : Envelopes, optional
         Of the law instead of the draw; the certificate then fails with the probability they carry.
     peak : Peak, optional
         The realised leverage where it is known already.
     """
-    cover = uniform_cover(space, n)
-    known = _checked(drawn_envelopes(space.features) if envelopes is None else envelopes)
+    x, h, known = _cover(space, n, envelopes)
     T = float(np.linalg.norm(space.transform, 2))
-    largest = float(leverages(space, cover.points).max())
-    top = (math.sqrt(largest) + cover.radius * T * math.sqrt(known.gradients)) ** 2
-    return _on(cover, space, top, f"first order, {known.source}", peak, known.gradients_failure_prob)
+    top = (math.sqrt(float(leverages(space, x).max())) + h * T * math.sqrt(known.gradients)) ** 2
+    value, location = realised(space) if peak is None else peak
+    form, chance = f"first order, {known.source}", known.gradients_failure_prob
+    return Leverage(value, location, top, form, len(x), space.rank, chance)
 
 
 def two_envelopes(
@@ -146,176 +201,23 @@ def two_envelopes(
 
     Parameters are those of :func:`first_order`.
     """
-    cover = uniform_cover(space, n)
-    known = _checked(drawn_envelopes(space.features) if envelopes is None else envelopes)
+    x, h, known = _cover(space, n, envelopes)
     T = float(np.linalg.norm(space.transform, 2))
-    largest = float(leverages(space, cover.points).max())
-    top = largest + 2.0 * cover.radius * T**2 * math.sqrt(known.values * known.gradients)
-    return _on(cover, space, top, f"two envelopes, {known.source}", peak, known.failure_prob)
-
-
-def second_order(space: Basis, n: int | tuple[int, ...] = 201, peak: Peak | None = None) -> Leverage:
-    """max (|Psi| + h |D Psi| + h^2/2 |T| sqrt C)^2 on a uniform cover, C from the curvatures of the draw.
-
-    The first-order term uses the gradient that is there, not a bound on it;
-    only the remainder is paid for with |T|. Needs second derivatives without jumps of the gradient.
-
-    Parameters
-    ----------
-    space : WhitenedSpace
-    n : int or tuple of int
-        Covering points per axis, as in :func:`first_order`.
-    peak : Peak, optional
-        The realised leverage where it is known already.
-    """
-    _require_curvatures(space.features)
-    cover = uniform_cover(space, n)
-    T = float(np.linalg.norm(space.transform, 2))
-    remainder = 0.5 * cover.radius**2 * T * math.sqrt(space.features.curvature_envelope)
-    top = 0.0
-    for rows in row_blocks(len(cover.points)):
-        squares, _, gram = _jets(space, cover.points[rows])
-        slopes = np.sqrt(np.linalg.eigvalsh(gram)[:, -1])
-        top = max(top, float((np.sqrt(squares) + cover.radius * slopes + remainder).max()))
-    return _on(cover, space, top**2, "second order", peak)
-
-
-def _on(cover: Cover, space: Basis, top: float, form: str, peak: Peak | None, failure_prob: float = 0.0) -> Leverage:
+    top = float(leverages(space, x).max()) + 2.0 * h * T**2 * math.sqrt(known.values * known.gradients)
     value, location = realised(space) if peak is None else peak
-    return Leverage(value, location, top, form, cover.radius, len(cover.points), space.rank, failure_prob)
+    return Leverage(value, location, top, f"two envelopes, {known.source}", len(x), space.rank, known.failure_prob)
 
 
-def _checked(envelopes: Envelopes) -> Envelopes:
-    if not (math.isfinite(envelopes.gradients) and math.isfinite(envelopes.values)):
+def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) -> tuple[FloatArray, float, Envelopes]:
+    """Nodes of a grid, their covering radius, and envelopes that are finite."""
+    domain = space.pde.domain
+    known = drawn_envelopes(space.features) if envelopes is None else envelopes
+    if not (domain.is_box and math.isfinite(known.gradients) and math.isfinite(known.values)):
         raise ConformityError(
-            "The features have no finite gradient bound (corner features grow steeper towards their vertex, and a "
-            "mapped function is known from samples only), so no cover certifies their leverage. Use features without "
-            "a singular part; leverage.realised still reports the largest value found."
+            "The paper's covers are for boxes and for features with finite gradient bounds (corner features grow "
+            "steeper towards their vertex, and a mapped function is known from samples only); leverage.realised gives "
+            "the largest value that a search finds."
         )
-    return envelopes
-
-
-def _require_curvatures(features: FeatureMap) -> None:
-    if not math.isfinite(features.curvature_envelope):
-        raise ConformityError(
-            "A second-order certificate needs bounded second derivatives, and these features have none: the gradient "
-            "jumps at the kinks of ELU features with alpha other than 1, and curvature grows without bound in corner "
-            "features and at the vertices of a polygon's window. Use leverage.first_order, or features with bounded "
-            "curvature (alpha=1, TanhNetwork, GaussianRFF)."
-        )
-
-
-def _jets(space: Basis, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """|Psi|^2 (n,), D Psi . Psi (n, d) and D Psi D Psi^T (n, d, d)."""
-    values, gradients = space.features.jet(x)
-    Psi = values @ space.transform
-    D = gradients @ space.transform
-    return np.square(Psi).sum(axis=1), np.einsum("anr,nr->na", D, Psi), np.einsum("anr,bnr->nab", D, D)
-
-
-# -- branch and bound --------------------------------------------------------------------------------------------------
-
-
-def refined(space: Basis, ratio: float = 2.0, budget: int = 1_000_000, peak: Peak | None = None) -> Leverage:
-    """A second-order certificate whose cells are bisected only where they could exceed ``ratio`` times the peak.
-
-    Two things are sharper than in :func:`second_order`: the linear part is
-    maximised over the cell itself, exactly (a convex function is largest at a
-    corner of it), so that at the peak, where the gradient of |Psi|^2 vanishes, the excess is of second order; and the
-    remainder is weighted, |T^T R| <= |W T| |R / W| for the best of a few diagonal W.
-
-    Parameters
-    ----------
-    space : WhitenedSpace
-    ratio : float
-        Above 1. The certificate stops at this multiple of the realised leverage.
-    budget : int
-        Largest number of evaluations. When it is used up the bound reached so far is returned; it still holds.
-    peak : Peak, optional
-        The realised leverage where it is known already.
-
-    Examples
-    --------
-    >>> import rfkalman as rk
-    >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.DirichletSine(1))
-    >>> found = refined(space, ratio=1.01)
-    >>> bool(2.0 <= found.certified <= 2.02)
-    True
-    """
-    if not as_number("ratio", ratio) > 1.0:
-        raise ValueRangeError(f"ratio must exceed 1, the realised leverage itself being out of reach; got {ratio!r}.")
-    budget = as_count("budget", budget)
-    _require_curvatures(space.features)
-    region, domain = region_of(space), space.pde.domain
-    best, where = realised(space) if peak is None else peak
-    C = weighted_norm(space.transform, space.features.sup_curvatures)
-    centres, half = _first_cells(domain, C, ratio * best, budget)
-    inherited = np.full(len(centres), np.inf)
-    spent, closed, widest = 0, 0.0, 0.0
-    while True:
-        h = float(np.linalg.norm(half))
-        kept = region.meets(centres, h)
-        centres, inherited = centres[kept], inherited[kept]
-        points = region.pull(centres)
-        tops, squares = cell_tops(space, centres, points, half, C)
-        # What bounds a cell bounds its parts.
-        np.minimum(tops, inherited, out=tops)
-        spent += len(points)
-        inside = np.flatnonzero(squares > best)
-        inside = inside[domain.contains(points[inside])] if inside.size else inside
-        if inside.size:
-            i = int(inside[squares[inside].argmax()])
-            best, where = float(squares[i]), frozen(points[i].copy())
-        split = np.flatnonzero(tops > ratio * best)
-        split = split[np.argsort(-tops[split])][: max(0, (budget - spent) // 2**half.size)]
-        rest = np.delete(tops, split)
-        if rest.size:
-            closed, widest = max(closed, float(rest.max())), max(widest, h)
-        if split.size == 0:
-            break
-        half = 0.5 * half
-        corners = np.array(list(itertools.product((-1.0, 1.0), repeat=half.size)))
-        inherited = np.repeat(tops[split], len(corners))
-        centres = (centres[split, None, :] + corners * half).reshape(-1, half.size)
-    return Leverage(best, where, closed, REFINED, widest, spent, space.rank)
-
-
-def _first_cells(domain: Domain, C: float, target: float, budget: int) -> tuple[FloatArray, FloatArray]:
-    """Centres and half sides of equal cells as large as the remainder alone lets them close; within half the budget."""
-    side, d = domain.side, domain.dimension
-    h = math.sqrt(2.0 * math.sqrt(target) / C) if C > 0.0 else float(np.linalg.norm(side))
-    edge = 2.0 * h / math.sqrt(d)
-    while math.prod(max(1.0, math.ceil(length / edge)) for length in side) > max(1, budget // 2):
-        edge *= 1.2
-    counts = np.maximum(1, np.ceil(side / edge)).astype(np.int64)
-    lines = [a + s * (np.arange(k) + 0.5) / k for a, s, k in zip(domain.lower, side, counts, strict=True)]
-    return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, d), 0.5 * side / counts
-
-
-def cell_tops(
-    space: Basis, centres: FloatArray, points: FloatArray, half: FloatArray, C: float
-) -> tuple[FloatArray, FloatArray]:
-    """Bounds on |Psi|^2 over cells, and its values at the points that account for them, (n,) each."""
-    h = float(np.linalg.norm(half))
-    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=half.size))) * half
-    tops, squares = np.empty(len(points)), np.empty(len(points))
-    for rows in row_blocks(len(points)):
-        square, slope, gram = _jets(space, points[rows])
-        linear = 2.0 * slope @ corners.T + np.einsum("ka,nab,kb->nk", corners, gram, corners, optimize=True)
-        reach = np.sqrt(np.maximum(square + linear.max(axis=1), 0.0))
-        # A point that was moved sees its cell within the radius h, but from elsewhere than the middle.
-        moved = (points[rows] != centres[rows]).any(axis=1)
-        if moved.any():
-            reach[moved] = np.sqrt(square[moved]) + h * np.sqrt(np.linalg.eigvalsh(gram[moved])[:, -1])
-        tops[rows] = (reach + 0.5 * h**2 * C) ** 2
-        squares[rows] = square
-    return tops, squares
-
-
-def weighted_norm(T: FloatArray, c: FloatArray) -> float:
-    """A bound on |T^T R| over all |R_j| <= c_j: the smallest |W T| |c / W| for W a power of c."""
-    bent = c > 0.0
-    if not bent.any():
-        return 0.0
-    T, c = T[bent], c[bent]
-    return min(float(np.linalg.norm(W[:, None] * T, 2) * np.linalg.norm(c / W)) for W in (c**0, c**0.5, c))
+    counts = per_axis("n", n, domain.dimension, minimum=2)
+    x = Box(domain.lower, domain.upper).grid(counts)
+    return x, 0.5 * float(np.linalg.norm(domain.side / (np.array(counts) - 1))), known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,10 +18,12 @@ from . import dynamics, gram, routes
 from . import leverage as lev
 from .approximation import projection_error
 from .contraction import contraction
+from .field_error import FieldError, Truths, field_error
 from .findings import Finding
 from .propagation import covariance_roots, error_propagators
 from .ritz import ritz
 from .trajectory import Trajectory, as_times
+from .words import Window, headline, sentences
 
 __all__ = ["Overview", "certify", "is_implicit_euler"]
 
@@ -30,10 +32,38 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overview:
-    """The findings of every certificate, in the order of the theorem, and what could not be asked."""
+    """The findings of every certificate, in the order of the theorem, and what could not be asked.
+
+    Attributes
+    ----------
+    findings : tuple of Finding
+    refused : tuple of (str, str)
+        Certificate and reason.
+    window : Window, optional
+        What was looked at, in numbers for sentences.
+    error : FieldError, optional
+        How far the map can be from the field it reads; needs ``truths``.
+    unit : str
+        Of the field, for sentences.
+    """
 
     findings: tuple[Finding, ...]
-    refused: tuple[tuple[str, str], ...]  #: (certificate, reason)
+    refused: tuple[tuple[str, str], ...]
+    window: Window | None = None
+    error: FieldError | None = None
+    unit: str = ""
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def sentences(self) -> list[str]:
+        """What a user wants to know, in words: what was checked, the error, the band, what limits it, the sensors."""
+        return sentences(self.window, self.error, self.findings, self.refused, self.unit)
+
+    @property
+    def headline(self) -> str:
+        """One sentence for the top of a report."""
+        return headline(self.error, self.findings)
 
     @property
     def failed(self) -> tuple[Finding, ...]:
@@ -43,6 +73,7 @@ class Overview:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
+            "summary": self.sentences(),
             "findings": [finding.as_dict() for finding in self.findings],
             "refused": [{"certificate": name, "reason": reason} for name, reason in self.refused],
         }
@@ -79,8 +110,8 @@ class _Asking:
             self.refused.append((name, str(error)))
             return None
 
-    def overview(self) -> Overview:
-        return Overview(tuple(self.findings), tuple(self.refused))
+    def overview(self, window: Window, error: FieldError | None = None) -> Overview:
+        return Overview(tuple(self.findings), tuple(self.refused), window, error)
 
 
 def certify(
@@ -95,7 +126,8 @@ def certify(
     failure_prob: float = 0.05,
     reused: bool = False,
     start_mean_error: float | None = None,
-    evaluations: int = 1_000_000,
+    truths: Truths | None = None,
+    quick: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Overview:
     """Turn the hypotheses of the contraction theorem into checked numbers for one problem.
@@ -120,33 +152,57 @@ def certify(
         Whether the same sensors are read at every time.
     start_mean_error : float, optional
         || m_0 - zbar_0 ||; from prior and trajectory where there is one.
-    evaluations : int
-        Points at which the leverage certificate may evaluate the basis; fewer give a looser bound, sooner.
+    truths : Truths, optional
+        Fields and what the sensors read of them (``certificates.field_error``): gives the error of the
+        filter's map for readings of the field itself.
+    quick : bool
+        Leave out the leverage, and with it the number of sensors that would guarantee the Gram condition: most of the
+        time, and nothing else rests on it.
     progress : callable, optional
         Told which certificate is next.
 
     Notes
     -----
-    No filter is run. What cannot be asked of a problem (a second-order
-    certificate of features with kinks, the lemmas for implicit Euler of another
+    No filter is run. What cannot be asked of a problem (the leverage of
+    features with kinks, the lemmas for implicit Euler of another
     propagator) is listed under ``refused`` with the reason.
 
-    The contraction is about the last analysis: approximation error and bias are
-    suprema over the times, tr P and the propagated initial error those at the end.
-    At the first analyses of a diffuse prior no bound is worth printing.
+    The theorem's own forms (group "contraction") are about the last analysis and about readings of the model's own
+    trajectory: approximation error and bias are suprema over the times, tr P and the propagated initial error those at
+    the end. The error that a user meets, at every analysis and for readings of the field, is the group "error".
     """
     grid = as_times(times)
     _require_fit(space, prior, steps, observations, grid)
     asking = _Asking(progress)
-    asking.begin("leverage")
-    leverage = _leverage(asking, space, evaluations)
+    leverage = None
+    if quick:
+        reason = "left out of a quick look; `rfkalman certify` looks longer"
+        asking.refused.append(("leverage, and sensors that would guarantee the Gram condition", reason))
+    else:
+        asking.begin("leverage")
+        leverage = _leverage(asking, space)
     asking.begin("gram")
-    deviation = _gram(asking, space, leverage, prior, steps, observations, eta, failure_prob, reused)
-    if trajectory is None:
+    deviation, known = _gram(asking, space, leverage, prior, steps, observations, eta, failure_prob, reused)
+    roots = covariance_roots(prior, steps, observations) if known is None or trajectory or truths else None
+    trace = float(np.square(roots.analyses[-1]).sum()) if roots is not None else float(known.traces[-1])  # type: ignore[union-attr]
+    sizes = [obs.n_obs for obs in observations]
+    window = Window(len(sizes), min(sizes), max(sizes), space.rank, trace, float(np.square(prior.root).sum()))
+    if roots is None:
         asking.findings += dynamics.stability(steps).findings()
         reason = "there is no exact field to measure against; pass a trajectory"
         asking.refused.append(("approximation, bias and contraction", reason))
-        return asking.overview()
+        return asking.overview(window)
+    propagators = error_propagators(steps, observations, roots.forecasts)
+    error = None
+    if truths is not None:
+        asking.begin("error")
+        error = field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
+    if trajectory is None:
+        asking.findings += dynamics.stability(steps).findings()
+        asking.findings += [] if error is None else error.findings()
+        reason = "they are about one exact field; pass a trajectory"
+        asking.refused.append(("approximation, bias and contraction", reason))
+        return asking.overview(window, error)
     asking.begin("approximation")
     projected = projection_error(space, trajectory, grid)
     asking.findings += projected.findings()
@@ -178,12 +234,11 @@ def certify(
     asking.begin("contraction")
     if not steps:
         asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
-        return asking.overview()
+        asking.findings += [] if error is None else error.findings()
+        return asking.overview(window, error)
     # The Galerkin reference has the smaller constants, where it exists.
     chosen = taken[0] if taken else None
-    roots = covariance_roots(prior, steps, observations)
     final = roots.analyses[-1]
-    propagators = error_propagators(steps, observations, roots.forecasts)
     epsilon = projected.supremum if chosen is None else chosen.epsilon
     reference = projected.coeffs if chosen is None else chosen.coeffs
     start = start_mean_error
@@ -213,7 +268,8 @@ def certify(
     asking.findings += propagators.findings()
     if bound is not None:
         asking.findings += bound.findings()
-    return asking.overview()
+    asking.findings += [] if error is None else error.findings()
+    return asking.overview(window, error)
 
 
 def _require_fit(
@@ -240,17 +296,15 @@ def _require_fit(
             )
 
 
-def _leverage(asking: _Asking, space: WhitenedSpace, evaluations: int) -> lev.Leverage | None:
-    """Second order where curvatures are bounded, first order elsewhere."""
-    peak = asking.ask("leverage", lambda: lev.realised(space))
-    if peak is None:
-        return None
-    found = asking.ask("leverage, second order", lambda: lev.refined(space, budget=evaluations, peak=peak))
-    if found is None:
-        found = asking.ask("leverage, first order", lambda: lev.first_order(space, peak=peak))
+def _leverage(asking: _Asking, space: WhitenedSpace) -> lev.Leverage | None:
+    """A bound where there is a tight one, and the largest value found where there is none."""
+    found = asking.ask("leverage, certified", lambda: lev.certified(space))
     if found is not None:
         asking.findings += found.findings()
-    return found
+        return found
+    peak = asking.ask("leverage", lambda: lev.realised(space))
+    asking.findings += [] if peak is None else [lev.found_finding(peak)]
+    return None
 
 
 def _gram(
@@ -263,8 +317,8 @@ def _gram(
     eta: float,
     failure_prob: float,
     reused: bool,
-) -> float | None:
-    """The Gram certificate, or what is left of it without a leverage; gives the worst deviation."""
+) -> tuple[float | None, gram.Accumulated | None]:
+    """The Gram certificate, or what is left of it without a leverage; gives the worst deviation and the window."""
     window = asking.ask("gram, accumulated information", lambda: gram.accumulated(prior, steps, observations))
     matrices = [obs.H for obs in observations]
     measured = asking.ask("gram, deviation", lambda: [gram.deviation(H) for H in matrices])
@@ -276,9 +330,9 @@ def _gram(
     else:
         if measured is not None:
             asking.findings.append(gram.deviation_finding(measured, eta, window))
-            asking.refused.append(("gram, number of sensors", "it is proportional to a certified leverage"))
+            asking.refused.append(("gram, number of sensors", "it rests on a certified leverage"))
         asking.findings += [] if window is None else window.findings()
-    return None if measured is None else max(d.deviation for d in measured)
+    return (None if measured is None else max(d.deviation for d in measured)), window
 
 
 def _largest_std(obs: Observation) -> float:

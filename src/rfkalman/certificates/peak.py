@@ -13,7 +13,7 @@ from ..domains import Box
 from ..domains.box import per_axis
 from ..space import Basis
 
-__all__ = ["Peak", "leverages", "realised", "row_blocks"]
+__all__ = ["Peak", "climbed", "leverages", "realised", "row_blocks"]
 
 _ROWS = 8192
 
@@ -54,10 +54,14 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
     if not domain.is_box:
         edge = [points for part in domain.parts for points, _, _ in domain.boundary_rule(part, counts).blocks(_ROWS)]
         x = np.concatenate([x[domain.contains(x)], *edge])
-    values = leverages(space, x)
+    return climbed(space, x, leverages(space, x), spacing, as_count("n_starts", n_starts))
+
+
+def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
+    """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
     best = Peak(float(values.max()), frozen(x[int(values.argmax())].copy()))
-    climb = _climb if domain.is_box else _zoom
-    for start in _separated(x, values, 2.0 * spacing, as_count("n_starts", n_starts)):
+    climb = _climb if space.pde.domain.is_box else _zoom
+    for start in _separated(x, values, 2.0 * spacing, n_starts):
         found = climb(space, start, spacing)
         best = found if found.value > best.value else best
     return best

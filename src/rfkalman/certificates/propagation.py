@@ -6,7 +6,7 @@ are needed and no filter is run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,6 +74,8 @@ class ErrorPropagators:
         ``||E_{n:0}||``.
     gains : tuple of (r, N_o) arrays
         K_0 .. K_N.
+    noise_gains : tuple of (r, N_o) arrays
+        K_n R_n^(1/2): what a unit of noise does to the mean.
     keeps : (N + 1, r, r) array
         I - K_n H_n.
     steps : tuple of LinearStep
@@ -82,6 +84,7 @@ class ErrorPropagators:
     propagators: FloatArray
     norms: FloatArray
     gains: tuple[FloatArray, ...]
+    noise_gains: tuple[FloatArray, ...]
     keeps: FloatArray
     steps: tuple[LinearStep, ...]
 
@@ -95,24 +98,39 @@ class ErrorPropagators:
 
         Parameters
         ----------
-        initial : (r,) array_like
-            m_0 - zbar_0 before the first analysis.
-        misfits : sequence of (N_o,) array_like, optional
+        initial : (r,) or (r, K) array_like
+            m_0 - zbar_0 before the first analysis; K columns for K fields, and (N + 1, r, K) comes back.
+        misfits : sequence of (N_o,) or (N_o, K) array_like, optional
             What the readings see beyond H_n zbar_n: u*(X_n, t_n) - Psi(X_n) zbar_n for readings of the true field.
             Zero in the theorem.
         """
         r = self.keeps.shape[1]
-        d = as_finite("initial", initial, (r,))
+        fields = np.shape(initial)[1:]
+        d = as_finite("initial", initial, (r, *fields))
         if misfits is not None and len(misfits) != len(self.gains):
             raise ShapeError(f"misfits has {len(misfits)} entries but there are {len(self.gains)} analyses.")
-        out = np.empty((len(self.gains), r))
+        out = np.empty((len(self.gains), r, *fields))
         for n, gain in enumerate(self.gains):
             if n:
                 d = self.steps[n - 1].apply(out[n - 1])
             out[n] = self.keeps[n] @ d
             if misfits is not None:
-                out[n] += gain @ as_finite(f"misfits[{n}]", misfits[n], (gain.shape[1],))
+                out[n] += gain @ as_finite(f"misfits[{n}]", misfits[n], (gain.shape[1], *fields))
         return frozen(out)
+
+    def noise_roots(self) -> Iterator[FloatArray]:
+        """Roots of the covariance that the noise of the readings gives the mean m_n, for a field that is fixed.
+
+        C_n = (I - K_n H_n) F C_{n-1} F^T (I - K_n H_n)^T + K_n R_n K_n^T from C = 0: never above P_n, and far below it
+        while the prior is diffuse.
+        """
+        root: FloatArray | None = None
+        for n, shaken in enumerate(self.noise_gains):
+            if root is None:
+                root = shaken
+            else:
+                root = compress_root(np.hstack([self.keeps[n] @ self.steps[n - 1].apply(root), shaken]))
+            yield root
 
     def findings(self) -> list[Finding]:
         """The factor by which an initial error counts."""
@@ -154,7 +172,8 @@ def error_propagators(
             f"before any step; got {len(observations)} and {len(forecast_roots)}."
         )
     r = observations[0].H.shape[1]
-    keeps, products, gains = np.empty((len(observations), r, r)), np.empty((len(observations), r, r)), []
+    keeps, products = np.empty((len(observations), r, r)), np.empty((len(observations), r, r))
+    gains, noise_gains = [], []
     for n, obs in enumerate(observations):
         S = as_finite(f"forecast_roots[{n}]", forecast_roots[n], (r, None))
         if obs.H.shape[1] != r:
@@ -164,7 +183,10 @@ def error_propagators(
         # (G^T G + I)^-1 G^T = R^-1 Q_1^T for the upper block Q_1 of Q.
         pulled = S @ solve_triangular(R, Q[: obs.n_obs].T)
         gains.append(frozen(pulled @ obs.whiten(np.eye(obs.n_obs))))
+        noise_gains.append(frozen(pulled))
         keeps[n] = np.eye(r) - pulled @ obs.whiten(obs.H)
         products[n] = keeps[n] if n == 0 else keeps[n] @ steps[n - 1].apply(products[n - 1])
     norms = np.linalg.norm(products, 2, axis=(1, 2))
-    return ErrorPropagators(frozen(products), frozen(norms), tuple(gains), frozen(keeps), tuple(steps))
+    return ErrorPropagators(
+        frozen(products), frozen(norms), tuple(gains), tuple(noise_gains), frozen(keeps), tuple(steps)
+    )

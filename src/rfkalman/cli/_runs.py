@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import typer
 
-from ..certificates.findings import Finding
+from ..certificates.overview import Overview
 from ..errors import RFKalmanError, ValueRangeError
 from ..model import UnknownReport
 from ..problem import Problem, Setup
@@ -196,10 +196,10 @@ def finite(value: Any) -> float | None:
     return number if number == number and abs(number) != float("inf") else None
 
 
-def findings_of(setup: Setup, *, quick: bool, progress: Callable[[str], None] | None = None) -> list[Finding] | None:
+def findings_of(setup: Setup, *, quick: bool, progress: Callable[[str], None] | None = None) -> Overview | None:
     """The certificates for a report; None where they cannot be asked, which must not cost the report."""
     try:
-        return list(certify_problem(setup.problem, progress=progress, setup=setup, quick=quick).findings)
+        return certify_problem(setup.problem, progress=progress, setup=setup, quick=quick)
     except RFKalmanError as error:
         say(f"the report has no certificates: {error}", machine=True)
         return None

@@ -25,11 +25,12 @@ def certify(
     target: Annotated[str, typer.Argument(help=_TARGET)],
     eta: Annotated[float, typer.Option(min=1e-6, max=0.999, help="Gram deviation asked for.")] = 0.5,
     failure_prob: Annotated[float, typer.Option(min=1e-12, max=0.5, help="Probability with which it may fail.")] = 0.05,
+    details: Annotated[bool, typer.Option("--details", help="Every number, with its limit and its verdict.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a hypothesis does not hold.")] = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
-    """Check the hypotheses of the contraction theorem for a problem: what holds, what does not, what would help."""
+    """Say how far the map can be from the field, whether its band may be believed, what limits it, what would help."""
     with progress_bar() as bars:
         task = bars.add_task("certificates", total=None, what="")
         told = lambda text: bars.update(task, what=text)
@@ -43,12 +44,16 @@ def certify(
     if as_json:
         typer.echo(json.dumps({"target": target, **overview.as_dict()}, indent=1, allow_nan=False))
     else:
-        output.print(findings_table(overview, target))
-        for name, reason in overview.refused:
-            say(f"not asked: {name}: {reason}")
-        failed = overview.failed
-        say(f"{len(failed)} hypotheses do not hold; a certificate that fails is a result, not an error"
-            if failed else "every hypothesis that was checked holds")  # fmt: skip
+        for sentence in overview.sentences():
+            output.print(sentence, highlight=False, markup=False)
+        if details:
+            output.print(findings_table(overview, target))
+            for name, reason in overview.refused:
+                say(f"not asked: {name}: {reason}")
+        failed = len(overview.failed)
+        said = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
+        said = said if failed else "every hypothesis that was checked holds"
+        say(said if details else f"{said} (--details shows them)")
     if strict and overview.failed:
         raise typer.Exit(1)
 
@@ -60,7 +65,8 @@ def findings_table(overview: Overview, title: str) -> Table:
         table.add_column(name, justify="right" if name in ("value", "limit") else "left", overflow="fold")
     group, told = "", ""
     for f in overview.findings:
-        verdict = {True: "[green]holds[/]", False: "[bold red]fails[/]", None: ""}[f.holds]
+        fails = "[bold red]fails[/]" if f.needed else "fails, not needed"
+        verdict = {True: "[green]holds[/]", False: fails, None: ""}[f.holds]
         remedy = "as above" if f.remedy and f.remedy == told else f.remedy
         told = f.remedy or told
         limit = "" if f.limit is None else shown(f.limit)

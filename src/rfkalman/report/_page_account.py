@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..certificates.findings import Finding
+from ..certificates.overview import Overview
 from ..io.store import Source
 from ..runs.arrivals import WINDOW_BATCHES
 from ._page_html import Html, folded, paragraph, table, words
@@ -170,29 +171,25 @@ def _source_table(sources: Sequence[Source], view: View) -> Html:
     return table(head, lines, right=(1, 2, 3), foot=foot, caption=caption, label="Sources")
 
 
-def certificate_section(findings: Sequence[Finding] | None) -> list[Html]:
-    """The findings as a table; nothing where none were given."""
-    if findings is None:
+def certificate_section(certificates: Overview | Iterable[Finding] | None) -> list[Html]:
+    """One sentence, and the certificates behind it folded away; nothing where none were given."""
+    if certificates is None:
         return []
-    if not findings:
+    found = certificates if isinstance(certificates, Overview) else Overview(tuple(certificates), ())
+    if not found.findings:
         return [paragraph("Certificates were asked for; none applies to this problem.")]
     rows = []
-    for finding in findings:
+    for finding in found:
         holds: object = "reported" if finding.holds is None else "holds"
         if finding.holds is False:
-            holds = Html('<span class="mark">does not hold</span>')
+            holds = Html('<span class="mark">does not hold</span>') if finding.needed else "not met, not needed"
         limit = "–" if finding.limit is None else number(float(finding.limit))
         what = Html(f"{words(finding.quantity)}<br><span class=\"soft\">{words(finding.statement)}</span>")
         rows.append((finding.certificate, what, number(float(finding.value)), limit, holds, finding.remedy))
-    failed = sum(finding.holds is False for finding in findings)
-    said = f"None of the {len(findings)} findings fails."
-    if failed:
-        said = f"{failed} of {len(findings)} do not hold. That is a result: the last column says what would help."
     head = ("certificate", "quantity", "value", "limit", "", "what would help")
-    return [
-        paragraph(f"Hypotheses of the error bound, computed for this problem. {said}"),
-        table(head, rows, right=(2, 3), label="Certificates"),
-    ]
+    inside = [paragraph(sentence) for sentence in found.sentences()] if found.window is not None else []
+    inside.append(table(head, rows, right=(2, 3), label="Certificates"))
+    return [paragraph(found.headline), folded(f"The {len(rows)} numbers behind this", inside)]
 
 
 def _duration(ns: int) -> str:

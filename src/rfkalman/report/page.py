@@ -64,8 +64,8 @@ def write_report(
         Of the file, which is replaced whole or not at all; missing folders are made.
     command : str
         What would make this report again, as typed.
-    certificates : iterable of Finding, optional
-        For instance ``rfkalman.certificates.certify(...).findings``.
+    certificates : Overview or iterable of Finding, optional
+        For instance what ``rfkalman.certificates.overview.certify(...)`` gave.
     max_frames : int
         Times of the slider.
     max_strips : int
@@ -107,13 +107,12 @@ def _text(
 
     versions = {**record.versions, "matplotlib (this report)": str(matplotlib.__version__)}
     view = View(record, setup, *limits)
-    findings = None if certificates is None else list(certificates)
     sections: list[tuple[str, str, Callable[[], list[Html]]]] = [
         ("field", "The field at the last time", lambda: field_section(view)),
         ("time", "Through time", lambda: time_section(view)),
         ("sensors", "What the sensors said", lambda: sensor_section(view)),
         ("unknowns", "Unknowns", lambda: unknown_section(view)),
-        ("certificates", "Certificates", lambda: certificate_section(findings)),
+        ("certificates", "Certificates", lambda: certificate_section(certificates)),
         ("data", "What became of the readings", lambda: data_section(view)),
         ("assumed", "What was assumed", lambda: assumed_section(view)),
         ("again", "To do it again", lambda: again_section(view, command, versions, now)),
