@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ._checks import FloatArray, as_positive
 from ._linalg import symmetrise
-from .errors import OutsideDomainError
+from .errors import OutsideDomainError, SpaceWarning
 from .field import Field
 from .space import WhitenedSpace
 from .statespace import Gaussian
@@ -75,6 +76,15 @@ class Sobolev:
     def on(self, space: WhitenedSpace) -> Gaussian:
         """The belief in the whitened coordinates of ``space``."""
         values, U = np.linalg.eigh(symmetrise(space.gradient_form))
+        shortest = 1.0 / np.sqrt(max(float(values[-1]), np.finfo(np.float64).tiny))
+        if self.length < shortest:
+            warnings.warn(
+                f"length {self.length:g} is shorter than the space can carry: its finest direction varies over "
+                f"{shortest:.2g}, and so will the prior. Use more features with a smaller length_scale, or mean it: "
+                f"a length of {shortest:.2g} or more.",
+                SpaceWarning,
+                stacklevel=3,
+            )
         # Rounding may leave the constant of a Neumann problem at -1e-14 instead of 0.
         scale = (1.0 + self.length**2 * np.maximum(values, 0.0)) ** (-0.5 * self.smoothness)
         scale *= self.std / np.sqrt(np.square(scale).sum())

@@ -35,7 +35,7 @@ LOOK = {1: 512, 2: 1024, 3: 512}
 #: of |f| over the domain.
 GOAL = 1e-9
 #: Points beyond which a rule is not refined further; as many as it had already, if those were more.
-MOST_POINTS = {1: 20_000, 2: 40_000, 3: 200_000}
+MOST_POINTS = {1: 20_000, 2: 40_000, 3: 100_000}
 #: Halvings after the first look; a jump in 1-D is then located to the last digits.
 _DEPTH = 40
 _BLOCK = 65536
