@@ -14,7 +14,7 @@ from ._checks import FloatArray, as_positive
 from ._linalg import symmetrise
 from .errors import OutsideDomainError, SpaceWarning
 from .field import Field
-from .space import WhitenedSpace
+from .space import WhitenedSpace, aligned_rule
 from .statespace import Gaussian
 
 __all__ = ["FromField", "FromFunction", "Prior", "Sobolev", "isotropic"]
@@ -118,7 +118,10 @@ class FromField:
         old = self.field
         mean = np.zeros(space.rank)
         root = np.zeros((space.rank, old.belief.root.shape[1]))
-        for x, w in space.rule.blocks(4096):
+        # As many points per length as the old space asked for: its field may be finer than this space resolves.
+        asked = np.ceil(np.array(old.space.order) * space.pde.domain.side / old.space.pde.domain.side)
+        order = tuple(int(n) for n in np.maximum(space.order, asked))
+        for x, w in aligned_rule(space.pde, space.features, order).blocks(4096):
             if not old.space.pde.domain.contains(x).all():
                 raise OutsideDomainError("the field of the prior does not cover the whole domain of the new space.")
             weighted = (w[:, None] * space(x)).T

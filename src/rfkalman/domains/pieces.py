@@ -31,8 +31,8 @@ Function = Callable[[FloatArray], FloatArray]
 #: A first look divides the domain into at least this many pieces of six points per direction: what is wider than a
 #: few thousandths of the domain in 1-D, a hundredth in the plane, a thirtieth in space, is seen with certainty.
 LOOK = {1: 512, 2: 1024, 3: 512}
-#: A piece is cut while that changes an integral of f, or of f times a coordinate, by more than this share of that
-#: of |f| over the domain.
+#: A piece is cut while that changes an integral of f, or of f times a wave that the features reach, by more than this
+#: share of the integral of |f| over the domain.
 GOAL = 1e-9
 #: Points beyond which a rule is not refined further; as many as it had already, if those were more.
 MOST_POINTS = {1: 20_000, 2: 40_000, 3: 100_000}
@@ -241,24 +241,21 @@ def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> 
         What cutting the pieces once more would change, as a share of the integral of |f|; zero unless
         ``MOST_POINTS`` were not enough.
     """
-    levels, sums, k = [roots], [], 1
-    d = roots.rule(roots.counts(wave))[0].shape[2]
+    look = _Look(function, wave, rule)
+    levels, sums, d = [roots], [], wave.size
     while True:
-        sums.append(_moments(levels[-1], function, wave))
+        sums.append(look.over(levels[-1]))
         if len(levels) > 1 and len(levels[-1]) >= LOOK[d]:
             break
         levels.append(levels[-1].split())
-        k = len(levels[-1]) // len(levels[-2])
-    scale = np.maximum(sums[-1].size, np.finfo(np.float64).tiny)
-    off = np.abs(_whole(rule, function) - _whole_of(sums[-1])).max(axis=0)
-    # The square too: a spot that a rule sees through one point can have the right integral by accident.
-    if (off <= 10.0 * GOAL * scale).all() and _square(rule, function, sums[-1]) <= 1e-6:
+    k = len(levels[-1]) // len(levels[-2])
+    look.scale = np.maximum(look.size, np.finfo(np.float64).tiny)
+    if look.defects(look.over_rule(rule), sums[-1], len(levels[-1])).max() <= 10.0 * GOAL:
         return rule, 0.0
     # A cell is cut if that changes anything, or if one of its children is.
     need = [np.zeros(len(levels[-1]), dtype=bool)]
     for i in range(len(levels) - 2, -1, -1):
-        defect = (_defects(sums[i], sums[i + 1], k) / scale).max(axis=1)
-        need.insert(0, (defect > GOAL) | need[0].reshape(-1, k).any(axis=1))
+        need.insert(0, (look.defects(sums[i], sums[i + 1], k) > GOAL) | need[0].reshape(-1, k).any(axis=1))
     leaves: list[Pieces] = []
     alive = np.ones(len(roots), dtype=bool)
     for i in range(len(levels) - 1):
@@ -271,7 +268,7 @@ def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> 
         if not len(cells):
             break
         children = cells.split()
-        defect = (_defects(_moments(cells, function, wave), _moments(children, function, wave), k) / scale).max(axis=1)
+        defect = look.defects(look.over(cells), look.over(children), k)
         q = _points(cells, cells.counts(wave))
         room = max((most - used) // q - len(cells), 0) // (k - 1)
         worst = np.argsort(-defect, kind="stable")
@@ -286,60 +283,43 @@ def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> 
     return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sums:
-    """Integrals over m cells of k functions."""
+class _Look:
+    """Integrals of k functions, alone and times the fastest waves along each axis: what a load is made of."""
 
-    mean: FloatArray  # of f, (m, k)
-    first: FloatArray  # of f times each coordinate, (m, d, k)
-    middle: FloatArray  # of the cells, (m, d)
-    radius: FloatArray  # of the cells, (m,)
-    size: FloatArray  # of |f| over all cells, (k,)
-    square: FloatArray  # of f^2 over all cells, (k,)
+    def __init__(self, function: Function, wave: FloatArray, rule: Rule) -> None:
+        self._function, self._wave, self._volume = function, wave, rule.volume
+        self._origin = next(rule.blocks(1))[0][0]
+        # A constant function is no wave; one that turns once over the domain still tells left from right.
+        self._fastest = np.maximum(wave, rule.volume ** (-1.0 / wave.size))
+        self.size: Any = 0.0  # integral of |f| as last seen, (k,)
+        self.scale: Any = 1.0
 
-
-def _moments(pieces: Pieces, function: Function, wave: FloatArray) -> _Sums:
-    counts = pieces.counts(wave)
-    at_once = max(_BLOCK // _points(pieces, counts), 1)
-    parts: list[list[FloatArray]] = []
-    size: Any = 0.0
-    square: Any = 0.0
-    for start in range(0, len(pieces), at_once):
-        x, w = pieces.take(slice(start, start + at_once)).rule(counts)
+    def _sums(self, x: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Over cells with points (m, q, d) and weights (m, q): sums (m, 1 + 2 d, k), and that of |f| (k,)."""
         m, q, d = x.shape
-        f = w[..., None] * function(x.reshape(-1, d)).reshape(m, q, -1)
-        size = size + np.abs(f).sum(axis=(0, 1))
-        square = square + np.einsum("mqk,mqk->k", f, f / w[..., None])
-        middle = x.mean(axis=1)
-        parts.append([f.sum(axis=1), np.einsum("mqd,mqk->mdk", x, f), middle, np.abs(x - middle[:, None]).max((1, 2))])
-    mean, first, middle, radius = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _Sums(mean, first, middle, radius, size, square)
+        f = w[..., None] * self._function(x.reshape(-1, d)).reshape(m, q, -1)
+        phase = self._fastest * (x - self._origin)
+        tests = np.concatenate([np.ones((m, q, 1)), np.cos(phase), np.sin(phase)], axis=2)
+        return np.asarray(tests.transpose(0, 2, 1) @ f), np.abs(f).sum(axis=(0, 1))
 
+    def over(self, pieces: Pieces) -> FloatArray:
+        """The sums of each piece, (m, 1 + 2 d, k)."""
+        counts = pieces.counts(self._wave)
+        at_once = max(_BLOCK // _points(pieces, counts), 1)
+        starts = range(0, len(pieces), at_once)
+        parts = [self._sums(*pieces.take(slice(i, i + at_once)).rule(counts)) for i in starts]
+        self.size = np.sum([size for _, size in parts], axis=0)
+        return np.concatenate([sums for sums, _ in parts])
 
-def _defects(cells: _Sums, children: _Sums, k: int) -> FloatArray:
-    """How much integrals of f, and of f times coordinates from the middle over the size, change when cut, (m, .)."""
-    m = len(cells.mean)
-    mean = children.mean.reshape(m, k, -1).sum(axis=1) - cells.mean
-    first = children.first.reshape(m, k, *cells.first.shape[1:]).sum(axis=1) - cells.first
-    first = (first - cells.middle[:, :, None] * mean[:, None]) / cells.radius[:, None, None]
-    return np.asarray(np.maximum(np.abs(mean), np.abs(first).max(axis=1)))
+    def over_rule(self, rule: Rule) -> FloatArray:
+        """The sums of a whole rule, (1, 1 + 2 d, k)."""
+        parts = [self._sums(x[None], self._volume * w[None])[0] for x, w in rule.blocks(_BLOCK)]
+        return np.asarray(np.sum(parts, axis=0))
 
-
-def _whole_of(sums: _Sums) -> FloatArray:
-    return np.vstack([sums.mean.sum(axis=0)[None], sums.first.sum(axis=0)])
-
-
-def _whole(rule: Rule, function: Function) -> FloatArray:
-    total: Any = 0.0
-    for x, w in rule.blocks(_BLOCK):
-        f = rule.volume * w[:, None] * function(x)
-        total = total + np.vstack([f.sum(axis=0)[None], x.T @ f])
-    return np.asarray(total)
-
-
-def _square(rule: Rule, function: Function, sums: _Sums) -> float:
-    here = sum(rule.volume * (w @ np.square(function(x))) for x, w in rule.blocks(_BLOCK))
-    return float(np.max(np.abs(here - sums.square) / np.maximum(sums.square, np.finfo(np.float64).tiny)))
+    def defects(self, cells: FloatArray, children: FloatArray, k: int) -> FloatArray:
+        """How much cutting each cell in k changes its integrals, relative to the scale, (m,)."""
+        change = children.reshape(len(cells), k, *cells.shape[1:]).sum(axis=1) - cells
+        return np.asarray((np.abs(change).max(axis=1) / self.scale).max(axis=1))
 
 
 # -- parts inside a box ------------------------------------------------------------------------------------------------

@@ -353,8 +353,8 @@ class Runner:
             if not rebuild:
                 raise ResumeError(
                     f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
-                    "library, thread count or version), so its stored beliefs cannot be continued. Resume where it was "
-                    "written, or rebuild: all readings are in the store and are then analysed anew."
+                    "library, thread count or version of rfkalman), so its stored beliefs cannot be continued. Resume "
+                    "where it was written, or rebuild (--rebuild): all readings are in the store and are analysed anew."
                 )
             with store.transaction():
                 store.forget_from(-(2**63))
