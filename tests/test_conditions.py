@@ -145,7 +145,7 @@ SPATIAL_STEPS = {1: 32, 2: 16, 3: 16}
 @pytest.mark.parametrize("name", CASES)
 def test_the_field_is_found_to_a_millionth_under_each_condition(name):
     """Tensor A(x), b(x), c(x), f(x, t) and moving boundary data. Measured: 1.5e-8 to 4e-8 where nothing is held,
-    1.4e-7 to 5e-7 where traces are split off (trace_eps 1e-4 by default)."""
+    1.4e-7 to 6e-7 where traces are split off (trace_eps 1e-2 by default)."""
     domain, letters, features = CASES[name]
     pde, u = manufactured(domain, kinds_of(domain, letters))
     space = rk.whiten(pde, features, 1e-16)
@@ -465,23 +465,24 @@ def inner_grid():
 
 def test_values_that_jump_between_faces_are_rounded_off_and_said_so():
     """NUMERICS 3.3: such data are the trace of no field of finite energy. The interior is right to 3 %, the misfit is
-    reported; a lift without the energy gave 0.1 to 4."""
+    reported; a lift without the energy gave 0.1 to 4. The 3 % are those of a trace of 1e-4: a larger one leaves fewer
+    directions to round the jump off with, and the default of 1e-2 gives 3.4 %."""
     pde = rk.Heat(SQUARE, boundary={"x-": rk.Dirichlet(1.0), "*": rk.Dirichlet(0.0)})
-    space = rk.whiten(pde, rk.GaussianRFF(300, 0.15))
+    space = rk.whiten(pde, rk.GaussianRFF(300, 0.15), trace_eps=1e-4)
     report = space.report()
     assert np.abs(steady_field(space).mean(inner_grid()) - hot_face(inner_grid())).max() < 3e-2
     assert 0.02 < report.lift_misfit < 0.3 and report.lift_norm < 1.0
     assert report.lift_misfit > 0.05 and any("boundary values cannot be followed" in text for text in report.warnings)
     smooth = rk.whiten(rk.Heat(SQUARE, boundary=rk.Dirichlet(1.0)), rk.GaussianRFF(300, 0.15)).report()
-    # Directions with a trace below trace_eps = 1e-4 are not lifted, and smooth data have little in them.
+    # Directions with a trace below trace_eps are not lifted, and smooth data have little in them.
     assert smooth.lift_misfit < 1e-5 and not smooth.warnings
 
 
 def test_a_jump_that_comes_late_in_a_series_is_rounded_off_all_the_same():
-    """Judged when the series is largest, not at the start where it is zero."""
+    """Judged when the series is largest, not at the start where it is zero; 3 % at a trace of 1e-4, as above."""
     switched = rk.TimeSeries([0.0, 100.0, 101.0], [0.0, 0.0, 1.0])
     pde = rk.Heat(SQUARE, boundary={"x-": rk.Dirichlet(switched), "*": rk.Dirichlet(0.0)})
-    space = rk.whiten(pde, rk.GaussianRFF(300, 0.15))
+    space = rk.whiten(pde, rk.GaussianRFF(300, 0.15), trace_eps=1e-4)
     assert space.report().lift_misfit > 0.05
     z = np.linalg.solve(space.stiffness, space.load()(np.array([101.0]))[0])
     field = rk.Model(space, Gaussian(z, np.zeros((space.rank, 1)))).field(Gaussian(z, np.zeros((space.rank, 1))), 101.0)

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.errors import OutsideDomainError, RFKalmanError, ShapeError, ValueRangeError
+from rfkalman import galerkin
+from rfkalman.errors import OutsideDomainError, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.statespace import Gaussian
 
@@ -42,6 +43,15 @@ def test_the_domain_mean_of_the_field_variance_is_std_squared(name, length, smoo
     assert_allclose(field.total_variance(), 9.0, rtol=1e-12)
     # The whitened basis is orthonormal on its own rule to about eps / sqrt(floor).
     assert_allclose(space.rule.integrate(lambda x: np.square(field.std(x))), 9.0, rtol=1e-8)
+
+
+def test_a_length_below_the_resolution_is_said():
+    """Asked for 0.002 a space of sixty features gave 0.08: white up to its finest direction, and no word of it."""
+    space = space_of("window")
+    finest = space.report().resolution / np.pi
+    with pytest.warns(SpaceWarning, match=r"length 0.002 is shorter than the space can carry: .* varies over"):
+        rk.Sobolev(1.0, 0.002).on(space)
+    rk.Sobolev(1.0, 1.01 * finest).on(space)
 
 
 def test_the_covariance_is_the_power_of_the_gradient_form():
@@ -346,3 +356,17 @@ def test_a_belief_of_another_space_is_refused():
         rk.Model(space, rk.Sobolev(1.0, 0.2).on(other))
     with pytest.raises(ShapeError, match="different spaces"):
         rk.Field(space, rk.Sobolev(1.0, 0.2).on(other))
+
+
+def test_a_field_finer_than_the_new_space_is_carried_over_by_its_projection():
+    """The rule of the new space resolves its own features only; the old field is integrated on one that sees both. The
+    other route is the projection of its mean as a plain function, on a rule that is refined where it must be."""
+    fine = rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(200, 0.08)), 1e-4)
+    z = np.random.default_rng(0).standard_normal(fine.rank)
+    field = rk.Field(fine, Gaussian(z, np.eye(fine.rank)[:, :3]))
+    coarse = rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(60, 0.6)), 1e-8)
+    belief = rk.FromField(field).on(coarse)
+    # Both rules are good to rounding amplified by the floor of the coarse space.
+    assert_allclose(belief.mean, coarse.project(lambda x: field.mean(x)), atol=1e-8 * np.abs(z).max())
+    plain = galerkin.project(field.mean, coarse.features, coarse.transform, coarse.rule, coarse.memory)
+    assert np.abs(plain - belief.mean).max() > 1e-6

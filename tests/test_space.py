@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import eigvalsh
 
 import rfkalman as rk
-from rfkalman import galerkin
+from rfkalman import galerkin, whitening
 from rfkalman.errors import (
     ConformityError,
     FloorError,
@@ -534,3 +535,51 @@ def test_whitening_accuracy_against_the_floor(study_table):
             assert space.report().eta < 1e-4
             if floor <= 1e-12:
                 assert error < 1e-9
+
+
+# --- a length in another unit ----------------------------------------------------------------------------------------
+
+SLIPS = {
+    "line": (rk.Interval(0.0, 5.0), rk.bubble(rk.GaussianRFF(200, 0.0005)), r"length_scale 0.0005 .* measures 5:"),
+    "network": (rk.Interval(0.0, 5.0), rk.bubble(rk.TanhNetwork(100, 0.0005)), "length_scale 0.0005 "),
+    "periodic": (rk.Interval(0.0, 5.0), rk.bubble(rk.PeriodicRFF(101, 0.0005)), "length_scale 0.0005 "),
+    "plane": (rk.Box([0.0, 0.0], [5.0, 4.0]), rk.bubble(rk.GaussianRFF(300, 0.004)), "measures 5 x 4:"),
+    "one axis": (rk.Box([0.0, 0.0], [5.0, 5.0]), rk.bubble(rk.GaussianRFF(300, (0.1, 5e-4))), r"\(0.1, 0.0005\)"),
+    "disk": (rk.Ball([0.0, 0.0], 5.0), rk.bubble(rk.GaussianRFF(300, 0.005)), "measures 10 x 10:"),
+    "space": (rk.Box([0.0] * 3, [5.0] * 3), rk.bubble(rk.GaussianRFF(400, 0.01)), "measures 5 x 5 x 5:"),
+    "polygon": (rk.Polygon([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]]), rk.GaussianRFF(300, 0.005), "length_scale 0.005 "),
+    "corner": (
+        rk.Polygon([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, -1.0]]),
+        rk.GaussianRFF(300, 0.3) + rk.CornerRFF(100, scale=1e-4),
+        "scale 0.0001 of CornerRFF",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_length_in_another_unit_is_refused_before_any_work(name, monkeypatch):
+    """No rule is built and no feature evaluated on one: an order of 17 500 took minutes before anything was said."""
+    domain, recipe, match = SLIPS[name]
+    bound = recipe.bind(domain)
+
+    def work(*args, **kwargs):
+        raise AssertionError("a rule was built")
+
+    monkeypatch.setattr(whitening, "aligned_rule", work)
+    with pytest.raises(ValueRangeError, match=match + r".*features and \d+ were given.*another unit.*sensible length"):
+        rk.whiten(rk.Heat(domain), recipe)
+    if name == "line":
+        # Bound features have forgotten the argument, but not their frequencies.
+        with pytest.raises(ValueRangeError, match=r"features that vary over less .*another unit"):
+            rk.whiten(rk.Heat(domain), bound)
+
+
+def test_the_shortest_sensible_length_is_accepted():
+    """What the message recommends works, and keeps fewer directions than features."""
+    with pytest.raises(ValueRangeError) as caught:
+        rk.whiten(rk.Heat(rk.Interval(0.0, 5.0)), rk.bubble(rk.GaussianRFF(200, 0.0005)))
+    length = float(str(caught.value).split("about ")[-1].rstrip("."))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # at the limit the draw may just survive its floor, which is said
+        space = rk.whiten(rk.Heat(rk.Interval(0.0, 5.0)), rk.bubble(rk.GaussianRFF(200, length)), 1e-6)
+    assert 100 < space.rank <= 200

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ._checks import FloatArray, as_finite, as_number
+from .domains import Box, Domain
 from .domains.base import require_inside
-from .errors import ShapeError, ValueRangeError
+from .domains.pieces import unit_rule
+from .errors import OutsideDomainError, ShapeError, ValueRangeError
 from .space import Basis
 
 __all__ = ["Functional", "averages", "combine", "gradients", "points", "stack"]
@@ -104,7 +106,11 @@ def gradients(sensors: ArrayLike, direction: int | ArrayLike, ids: Sequence[str]
 
 
 def averages(lower: ArrayLike, upper: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
-    """Averages of the field over boxes with corners ``lower`` and ``upper``, each (N, d)."""
+    """Averages of the field over boxes with corners ``lower`` and ``upper``, each (N, d).
+
+    Where a box reaches across a notch, a hole or a curved wall, the average is over the part of it that lies in the
+    domain; corners outside the bounding box of the domain are refused.
+    """
     a, b = _positions("lower", lower), _positions("upper", upper)
     if a.shape != b.shape:
         raise ShapeError(f"lower has shape {a.shape} but upper has {b.shape}; give one pair of corners per reading.")
@@ -196,23 +202,47 @@ class _Averages(Functional):
         return ("averages", self.lower.shape, self.lower.tobytes(), self.upper.tobytes())
 
     def matrix(self, space: Basis) -> FloatArray:
-        _require_sensors(space, self.lower, "lower", self.ids)
-        _require_sensors(space, self.upper, "upper", self.ids)
-        if self.n == 0:
-            return np.zeros((0, space.rank))
+        domain = space.pde.domain
+        for name, corner in (("lower", self.lower), ("upper", self.upper)):
+            _require_sensors(space, corner, name, self.ids, Box(domain.lower, domain.upper))
+        rows = np.empty((self.n, space.n_features))
+        within = [domain.rule_within(a, b, space.order) for a, b in zip(self.lower, self.upper, strict=True)]
+        for i, part in enumerate(within):
+            if part is not None:
+                rows[i] = self._mean(space, i, *part)
+        whole = np.array([part is None for part in within], dtype=bool)
+        rows[whole] = self._means(space, self.lower[whole], self.upper[whole])
+        return rows @ space.transform
+
+    def _mean(self, space: Basis, i: int, x: FloatArray, w: FloatArray) -> FloatArray:
+        """The mean of the features over the part of a box that lies in the domain, (M,)."""
+        size = float((self.upper[i] - self.lower[i]).prod())
+        if not float(w.sum()) > 1e-12 * size:
+            name = f"row {i}" if self.ids is None else f"{self.ids[i]!r} (row {i})"
+            raise OutsideDomainError(
+                f"the box of {name}, from {self.lower[i].tolist()} to {self.upper[i].tolist()}, lies in a notch or a "
+                "hole: no part of it is in the domain, so it has no average. Check its position and the axis order."
+            )
+        parts = (w[k : k + _ROWS] @ space.features(x[k : k + _ROWS]) for k in range(0, len(w), _ROWS))
+        return np.asarray(sum(parts, np.zeros(space.n_features)) / w.sum())
+
+    def _means(self, space: Basis, lower: FloatArray, upper: FloatArray) -> FloatArray:
+        """Means of the features over boxes that lie in the domain, (n, M)."""
+        rows = np.empty((len(lower), space.n_features))
+        if not len(lower):
+            return rows
         domain = space.pde.domain
         # The space's order resolves products over the whole domain; a part needs its share of that.
-        share = ((self.upper - self.lower) / domain.side).max(axis=0)
+        share = ((upper - lower) / domain.side).max(axis=0)
         counts = tuple(int(np.ceil(n * s)) + 8 for n, s in zip(space.order, share, strict=True))
-        nodes, weights = _unit_rule(counts)
-        rows = np.empty((self.n, space.n_features))
+        nodes, weights = unit_rule(counts)
         step = max(1, _ROWS // len(weights))
-        for i in range(0, self.n, step):
-            a, b = self.lower[i : i + step, None], self.upper[i : i + step, None]
+        for i in range(0, len(lower), step):
+            a, b = lower[i : i + step, None], upper[i : i + step, None]
             x = (a + (b - a) * nodes).reshape(-1, domain.dimension)
             values = space.features(x).reshape(len(a), len(weights), -1)
             rows[i : i + step] = np.einsum("q,nqm->nm", weights, values)
-        return rows @ space.transform
+        return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,14 +306,6 @@ class _Stack(Functional):
         return np.vstack([part.matrix(space) for part in self.parts])
 
 
-def _unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre on the unit box: points (q, d) and weights that sum to one."""
-    lines = [np.polynomial.legendre.leggauss(n) for n in counts]
-    grids = np.meshgrid(*[0.5 * (x + 1.0) for x, _ in lines], indexing="ij")
-    weights = np.meshgrid(*[0.5 * w for _, w in lines], indexing="ij")
-    return np.stack([g.ravel() for g in grids], axis=1), np.prod([w.ravel() for w in weights], axis=0)
-
-
 def _positions(name: str, x: ArrayLike) -> FloatArray:
     array = np.asarray(x, dtype=np.float64)
     if array.ndim != 2:
@@ -309,7 +331,9 @@ def _names(ids: Sequence[str] | None, n: int) -> tuple[str, ...] | None:
     return names
 
 
-def _require_sensors(space: Basis, x: FloatArray, name: str, ids: tuple[str, ...] | None) -> None:
+def _require_sensors(
+    space: Basis, x: FloatArray, name: str, ids: tuple[str, ...] | None, domain: Domain | None = None
+) -> None:
     if x.shape[1] != space.dimension:
         raise ShapeError(f"{name} has {x.shape[1]} coordinates per row but the domain has {space.dimension}.")
-    require_inside(space.pde.domain, x, name, ids)
+    require_inside(space.pde.domain if domain is None else domain, x, name, ids)

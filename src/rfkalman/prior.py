@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from ._checks import FloatArray, as_positive
 from ._linalg import symmetrise
-from .errors import OutsideDomainError
+from .errors import OutsideDomainError, SpaceWarning
 from .field import Field
-from .space import WhitenedSpace
+from .space import WhitenedSpace, aligned_rule
 from .statespace import Gaussian
 
 __all__ = ["FromField", "FromFunction", "Prior", "Sobolev", "isotropic"]
@@ -75,6 +76,15 @@ class Sobolev:
     def on(self, space: WhitenedSpace) -> Gaussian:
         """The belief in the whitened coordinates of ``space``."""
         values, U = np.linalg.eigh(symmetrise(space.gradient_form))
+        shortest = 1.0 / np.sqrt(max(float(values[-1]), np.finfo(np.float64).tiny))
+        if self.length < shortest:
+            warnings.warn(
+                f"length {self.length:g} is shorter than the space can carry: its finest direction varies over "
+                f"{shortest:.2g}, and so will the prior. Use more features with a smaller length_scale, or mean it: "
+                f"a length of {shortest:.2g} or more.",
+                SpaceWarning,
+                stacklevel=3,
+            )
         # Rounding may leave the constant of a Neumann problem at -1e-14 instead of 0.
         scale = (1.0 + self.length**2 * np.maximum(values, 0.0)) ** (-0.5 * self.smoothness)
         scale *= self.std / np.sqrt(np.square(scale).sum())
@@ -108,7 +118,10 @@ class FromField:
         old = self.field
         mean = np.zeros(space.rank)
         root = np.zeros((space.rank, old.belief.root.shape[1]))
-        for x, w in space.rule.blocks(4096):
+        # As many points per length as the old space asked for: its field may be finer than this space resolves.
+        asked = np.ceil(np.array(old.space.order) * space.pde.domain.side / old.space.pde.domain.side)
+        order = tuple(int(n) for n in np.maximum(space.order, asked))
+        for x, w in aligned_rule(space.pde, space.features, order).blocks(4096):
             if not old.space.pde.domain.contains(x).all():
                 raise OutsideDomainError("the field of the prior does not cover the whole domain of the new space.")
             weighted = (w[:, None] * space(x)).T

@@ -11,6 +11,7 @@ gap and every scheme.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -24,10 +25,12 @@ from ._checks import FloatArray, as_finite, as_number, as_points, frozen
 from ._linalg import symmetrise
 from .boundary import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
 from .coefficients import scaled
-from .conditions import Condition, Dirichlet, Neumann, Robin, Unknown
+from .conditions import Condition, Dirichlet, Neumann, Robin, TimeSeries, Unknown, evaluate
 from .domains import BoundaryRule, Box, Rule
 from .domains.base import require_inside
-from .errors import ValueRangeError
+from .domains.pieces import Pieces, refined
+from .domains.simplex import half_phases
+from .errors import QuadratureError, QuadratureWarning, ValueRangeError
 from .features.base import FeatureMap
 from .galerkin import Term
 from .health import SpaceReport
@@ -37,6 +40,10 @@ from .statespace import Generator
 __all__ = ["Basis", "Frame", "WhitenedSpace"]
 
 _EVALUATION_ROWS = 16384
+#: What a quadrature misses of a source or a first guess, relative to the integral of its size: said, and refused.
+LOAD_WARN, LOAD_REFUSE = 1e-3, 0.1
+#: Points per axis of the bounding box for functions on the boundary, by the number of axes.
+_EDGE_ORDER = {1: 1, 2: 256, 3: 48}
 
 
 class Basis:
@@ -85,12 +92,27 @@ class Basis:
         return aligned_rule(self.pde, self.features, self.order, self.breaks)
 
     def project(self, function: Callable[[FloatArray], ArrayLike]) -> FloatArray:
-        """Coefficients of the L2 projection of u(x) onto the space, (r,)."""
+        """Coefficients of the L2 projection of u(x) onto the space, (r,); on :meth:`rule_for` the function."""
 
         def values(x: FloatArray) -> FloatArray:
             return as_finite("function(x)", function(x), (len(x),), "It must give one value per row of x.")
 
-        return galerkin.project(values, self.features, self.transform, self.rule, self.memory)
+        rule = self.rule_for("function(x)", lambda x: values(x)[:, None])
+        return galerkin.project(values, self.features, self.transform, rule, self.memory)
+
+    def rule_for(self, name: str, function: Callable[[FloatArray], FloatArray], rule: Rule | None = None) -> Rule:
+        """A quadrature that resolves ``function`` (N, d) -> (N, k) as well as the features.
+
+        The space's own rule (or the one given) where it does: that is judged on many more points, without features.
+        Otherwise one that is cut finer where the function is narrow or jumps, within a bounded number of points;
+        what is left unresolved is warned about above 1e-3 of the integral of its size and refused above a tenth.
+        """
+        rule, error = refined(
+            _roots(self.pde, self.features), function, half_phases(self.order) / self.pde.domain.side,
+            self.rule if rule is None else rule,
+        )  # fmt: skip
+        _judge_load(name, error, f"{rule.n_points} quadrature points")
+        return rule
 
     def _checked(self, x: ArrayLike) -> FloatArray:
         points = as_points("x", x, self.dimension)
@@ -244,7 +266,7 @@ class WhitenedSpace(Basis):
         if natural is not None and natural.is_steady:
             steady += natural(0.0)[:r]
         elif natural is not None:
-            moving.append(lambda t: natural(t)[:r])
+            moving.append(_EdgeLoad(self, natural))
         lift = self.lift()
         return _Drivers(steady, tuple(moving), None if lift is None or lift.is_zero else lift)
 
@@ -252,12 +274,12 @@ class WhitenedSpace(Basis):
 
     def natural_integral(self) -> EdgeIntegral | None:
         """Known fluxes and ambients integrated against the frame; None where there are none."""
-        parts = []
-        for name, condition in self.pde.conditions.items():
-            if isinstance(condition, Neumann) and condition.flux != 0.0:
-                parts.append(Part(name, condition.flux, 1.0, self._edge(name)))
-            elif isinstance(condition, Robin) and condition.ambient != 0.0:
-                parts.append(Part(name, condition.ambient, condition.coefficient, self._edge(name)))
+        parts = [
+            Part(name, value, weight, self._edge(name, _fine(self.order) if _is_function(value) else self.order))
+            for name, condition in self.pde.conditions.items()
+            for value, weight in _natural_values(condition)
+            if value != 0.0
+        ]
         T = self.frame.transform
         return EdgeIntegral(natural_entries(self.features, T, parts, self.memory), T.shape[1]) if parts else None
 
@@ -289,8 +311,8 @@ class WhitenedSpace(Basis):
         total = sum(rule.measure for rule in rules.values()) / self.pde.domain.volume
         return [Part(n, self.pde.conditions[n].value, 1.0 / total, rules[n]) for n in names]  # type: ignore[union-attr]
 
-    def _edge(self, name: str) -> BoundaryRule:
-        return self.pde.domain.boundary_rule(name, self.order)
+    def _edge(self, name: str, order: tuple[int, ...] | None = None) -> BoundaryRule:
+        return self.pde.domain.boundary_rule(name, self.order if order is None else order)
 
     def with_coefficients(self, values: Mapping[str, float]) -> WhitenedSpace:
         """The same basis under other coefficient values; no re-assembly, O(r^3).
@@ -377,30 +399,124 @@ class _Drivers:
         return lambda times: np.stack([steady + sum(part(float(t)) for part in moving) for t in times])
 
 
+class _Looks:
+    """When a function of time is looked at again: at its first eight times, then at every doubling of their number."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def due(self) -> bool:
+        """Whether this call is one of them."""
+        self._calls += 1
+        return self._calls <= 8 or self._calls & (self._calls - 1) == 0
+
+
 class _SourceLoad:
     """The load vector of a source f(x, t): integral of f times each whitened feature.
 
-    The weighted basis at the quadrature points is kept when it fits a quarter
-    of the memory budget, and made again block by block when it does not.
+    Now and then f is looked at on many points, and where it is narrower than the rule resolves, the rule is cut finer
+    there (``Basis.rule_for``), for all times so far at which that was needed. The weighted basis at the quadrature
+    points is kept when it fits a quarter of the memory budget, and made again block by block when it does not.
     """
 
     def __init__(self, space: WhitenedSpace) -> None:
         self._space = space
-        rule = space.rule
+        self._looks = _Looks()
+        self._hard_times: list[float] = []
+        self._use(space.rule)
+
+    def _use(self, rule: Rule) -> None:
+        space, self._rule = self._space, rule
         self._kept: list[tuple[FloatArray, FloatArray]] | None = None
         if 8.0 * rule.n_points * (space.rank + space.dimension) <= space.memory / 4:
             self._kept = list(self._blocks())
 
     def _blocks(self) -> Any:
         s = self._space
-        for x, w, Psi in galerkin.whitened_blocks(s.features, s.transform, s.rule, s.memory):
+        for x, w, Psi in galerkin.whitened_blocks(s.features, s.transform, self._rule, s.memory):
             yield x, w[:, None] * Psi
 
+    def _look(self, t: float) -> None:
+        space, source_at = self._space, self._space.pde.source_at
+        name = f"source(x, t) at t = {t:g}"
+        if space.rule_for(name, lambda x: source_at(x, t)[:, None], self._rule) is self._rule:
+            return
+        self._hard_times = [*self._hard_times[-15:], t]
+        self._use(space.rule_for(name, lambda x: np.stack([source_at(x, s) for s in self._hard_times], axis=1)))
+
     def __call__(self, t: float) -> FloatArray:
+        if self._looks.due():
+            self._look(t)
         load = np.zeros(self._space.rank)
         for x, weighted in self._kept if self._kept is not None else self._blocks():
             load += self._space.pde.source_at(x, t) @ weighted
         return load
+
+
+class _EdgeLoad:
+    """The load vector of fluxes and ambients that are functions g(x, t), judged now and then on a finer rule."""
+
+    def __init__(self, space: WhitenedSpace, natural: EdgeIntegral) -> None:
+        self._natural, self._rank = natural, space.rank
+        fine = _fine(space.order)
+        finer = tuple(2 * n + 7 for n in fine)
+        self._judged = [
+            (f"the value on {name}", _known(value), space._edge(name, fine), space._edge(name, finer))
+            for name, condition in space.pde.conditions.items()
+            for value, _ in _natural_values(condition)
+            if _is_function(value)
+        ]
+        self._looks = _Looks()
+
+    def __call__(self, t: float) -> FloatArray:
+        if self._looks.due():
+            for name, value, *rules in self._judged:
+                (here, _), (there, size) = (_edge_moments(name, value, t, rule) for rule in rules)
+                error = float(np.abs(there - here).max()) / size if size > 0.0 else 0.0
+                _judge_load(f"{name} at t = {t:g}", error, f"{rules[0].n_points} boundary points")
+        return self._natural(t)[: self._rank]
+
+
+def _edge_moments(name: str, value: Any, t: float, rule: BoundaryRule) -> tuple[FloatArray, float]:
+    """Integrals of g and of g times each coordinate over a part, and that of |g|."""
+    blocks = list(rule.blocks(65536))
+    x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
+    g = w * evaluate(name, value, x, t)
+    along = (x - x.mean(axis=0)) / max(float(np.ptp(x, axis=0).max()), np.finfo(np.float64).tiny)
+    return np.concatenate([[g.sum()], g @ along]), float(np.abs(g).sum())
+
+
+def _judge_load(name: str, error: float, points: str) -> None:
+    """Say how much of a function the quadrature misses, or refuse."""
+    if error <= LOAD_WARN:
+        return
+    text = (
+        f"{name} varies faster than {points} resolve: its integrals are uncertain by {error:.1g} of that of its size. "
+        "Spread what is narrow over a few resolutions of the space (keep its total), round off jumps, or declare "
+        "them: rk.layers, rk.inclusion."
+    )
+    if error > LOAD_REFUSE:
+        raise QuadratureError(text)
+    warnings.warn(text, QuadratureWarning, stacklevel=3)
+
+
+def _fine(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Points per axis for functions on the boundary: there they are cheap, and narrow vents and heaters common."""
+    return tuple(max(n, _EDGE_ORDER[len(order)]) for n in order)
+
+
+def _known(value: Any) -> Any:
+    return value.mean if isinstance(value, Unknown) else value
+
+
+def _is_function(value: Any) -> bool:
+    known = _known(value)
+    return callable(known) and not isinstance(known, TimeSeries)
+
+
+def _roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
+    """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
+    return pde.domain.pieces(aligned_breaks(pde, features)) if isinstance(pde.domain, Box) else pde.domain.pieces()
 
 
 def _natural_values(condition: Condition) -> list[tuple[Any, float]]:

@@ -23,7 +23,7 @@ from .conditions import Dirichlet, Periodic, Robin
 from .domains import Ball, BoundaryRule, Box, Domain, Rule
 from .domains.box import per_axis
 from .errors import ConformityError, FloorError, QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
-from .features.base import FeatureMap, Recipe
+from .features.base import FeatureMap, Recipe, predicted_rank
 from .galerkin import SpectrumRoute, svd_spectrum
 from .pde import LinearPDE
 from .space import WhitenedSpace, aligned_breaks, aligned_rule, chunks, diagonalised, traced_parts
@@ -34,10 +34,13 @@ __all__ = ["FloorGrid", "whiten"]
 MEMORY = 256e6
 #: Orthonormality defects above these are warned about, or refused.
 ETA_WARN, ETA_REFUSE = 1e-3, 0.1
-#: Default of ``trace_eps``. Smaller is not better: directions between 1e-6 and 1e-4 are then fixed by boundary data
-#: they hardly feel. Measured for u = x (1 + y) on the square (M = 300, length 0.2): error 1.0e-4 at 1e-6 and 3.2e-5
-#: at 1e-4 with a floor of 1e-12, 4.6e-7 and 2.3e-7 with a floor of 1e-16.
-TRACE_EPS = 1e-4
+#: Default of ``trace_eps``. A direction with a trace above it is given up to the boundary, so that a field loses
+#: (its trace / trace_eps)^2 of its energy: too small an eps costs far more than the trace itself. The table in
+#: docs/boundaries.md has eigenvalues and fields on twelve domains, also where 1e-3 is better (up to 5 times).
+TRACE_EPS = 1e-2
+#: Where straight edges stand for a curve, a field that vanishes on the curve has a trace of its slope times the height
+#: of the chords. This many heights times the fastest wave number keep it: 64-gon, 120 to 500 waves, 3e-2 -> 5e-5.
+_CHORDS, _LARGEST_EPS = 8.0, 0.3
 #: Mass eigenvalues below this fraction of the largest are rounding noise, whatever the floor says.
 NOISE_LEVEL = 1e-20
 #: Re-entrant corners milder than this (radians beyond pi) are what straight edges make of a round hole.
@@ -45,6 +48,9 @@ _MILD_CORNER = 0.2
 _ORTHONORMAL_KINDS = ("sine", "constant", "periodic")
 _CHECK_GRID = {1: 401, 2: 61, 3: 21}
 _LOOK_ROWS = 16384
+#: Features that would under-sample their own bandwidth this many times are refused where trying would take longer than
+#: this (seconds, roughly, on one core).
+_UNDER_SAMPLED, _PATIENCE = 4.0, 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,9 +125,9 @@ def whiten(
         the natural (Neumann) one; the paper's comparison needs it, nobody else does.
     trace_eps : float, optional
         Largest rms trace of a direction that counts as zero on a Dirichlet part, for
-        features without a window there. 1e-4 by default on domains without an analytic
-        window and for values that are not zero; on boxes and balls with zero values,
-        give it to use unwindowed features.
+        features without a window there. 1e-2 by default on domains without an analytic
+        window and for values that are not zero (up to 0.3 where straight edges stand for a
+        curve); on boxes and balls with zero values, give it to use unwindowed features.
     memory : float
         Budget in bytes for the arrays of assembly.
     spectrum : callable
@@ -155,6 +161,8 @@ def whiten(
         )
     counts = _orders(pde, bound, floor, order)
     cuts = _cuts(domain, breaks)
+    if order is None:
+        _require_affordable(domain, features, bound.n_features, counts)
     rule = aligned_rule(pde, bound, counts, cuts)
     if rule.n_points < 2 * bound.n_features:
         raise QuadratureError(
@@ -192,9 +200,9 @@ def whiten(
         )
     strengths, rows, eps, r = np.zeros(0), np.zeros((0, 0)), 0.0, T.shape[1]
     if traced:
-        eps = TRACE_EPS if trace_eps is None else as_number("trace_eps", trace_eps)
+        eps = _usual_trace(domain, traced, counts) if trace_eps is None else as_number("trace_eps", trace_eps)
         if not 0.0 < eps < 1.0:
-            raise ValueRangeError(f"trace_eps must lie in (0, 1), such as 1e-4: it is an rms trace; got {eps:g}.")
+            raise ValueRangeError(f"trace_eps must lie in (0, 1), such as 1e-2: it is an rms trace; got {eps:g}.")
         split = galerkin.trace_split(bound, T, list(boundary_rules(domain, traced, counts).values()), eps, memory)
         r = split.kept.shape[1]
         if r == 0:
@@ -302,6 +310,12 @@ def _require_conforming(
     return traced
 
 
+def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...]) -> float:
+    """The default of ``trace_eps``: larger where the held boundary is a curve drawn with straight edges."""
+    fastest = float((2.0 * np.maximum(np.array(counts) - 14.0, 0.0) / domain.side).max())
+    return float(np.clip(_CHORDS * domain.chord_height(traced) * fastest, TRACE_EPS, _LARGEST_EPS))
+
+
 def _mixed_corners(pde: LinearPDE) -> int:
     """Joints of a held and a free part at an angle above a right one, where the field goes like r^(pi / (2 angle))."""
     held = {name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)}
@@ -346,6 +360,36 @@ def _orders(
     while np.prod(counts, dtype=float) < 2 * features.n_features:
         counts = tuple(n + 1 for n in counts)
     return counts
+
+
+def _require_affordable(
+    domain: Domain, features: Recipe | FeatureMap, n_features: int, counts: tuple[int, ...]
+) -> None:
+    """Refuse features far too short for their number where finding that out would take minutes: mostly a unit slip."""
+    M, d, side = n_features, domain.dimension, domain.side
+    n_points = float(np.prod(counts, dtype=float)) * min(1.0, domain.volume / float(np.prod(side)))
+    # Two rules, two passes with gradients; on boxes and balls the nodes are eigenvalues, found several times.
+    seconds = n_points * M * (2e-7 + 1e-9 * (1 + d) * M)
+    if domain.is_box or isinstance(domain, Ball):
+        seconds += 6e-9 * float(np.sum(np.asarray(counts, dtype=float) ** 3))
+    known = features.finest(domain) if isinstance(features, Recipe) else None
+    if seconds <= (_PATIENCE if known is not None else 10.0 * _PATIENCE):
+        return
+    # Without an argument to go by: half a point per radian and fourteen more, the fastest wave three times the spread.
+    what, lengths = known or ("features that vary over less", 1.5 * side / np.maximum(np.array(counts) - 14.0, 1.0))
+    needed = predicted_rank(side, lengths, 1e-6)
+    if needed <= _UNDER_SAMPLED * M:
+        return
+    factor = 1.0
+    while predicted_rank(side, factor * lengths, 1e-6) > M and factor < 1e12:
+        factor *= 1.1
+    sides = " x ".join(f"{s:g}" for s in side)
+    shown = ", ".join(f"{v:.2g}" for v in np.unique(factor * lengths))
+    raise ValueRangeError(
+        f"{what} on a domain that measures {sides}: fields that fine need about {needed:.1g} features and {M} were "
+        f"given; the quadrature alone would have {n_points:.1g} points. Is one of the two in another unit? With {M} "
+        f"features the shortest sensible length here is about {shown}."
+    )
 
 
 def _defect(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> float:

@@ -10,10 +10,10 @@ import pytest
 from scipy.special import exp1
 
 import rfkalman as rk
+from rfkalman.features.base import predicted_rank
 from rfkalman.filters import kalman
 from rfkalman.model import Model
 from rfkalman.problem import Problem, ProblemError
-from rfkalman.problem.auto import predicted_rank
 from rfkalman.problem.driven import Bump
 
 ROD = {

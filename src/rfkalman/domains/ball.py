@@ -14,6 +14,7 @@ from .._checks import FloatArray, as_finite, as_positive, frozen
 from ..errors import ShapeError, ValueRangeError
 from .base import Domain, ListedBoundary, Rule, boundary_slack, checked_names, register
 from .box import per_axis
+from .pieces import BoxPieces, ball_in_box
 from .simplex import half_phases, points_for_phase
 
 __all__ = ["Ball", "PolarRule"]
@@ -137,6 +138,26 @@ class Ball(Domain):
         across = phase * (self.radius - inner) / (2.0 * self.radius)
         radial = self._radial(int(points_for_phase(across)))
         return PolarRule(self.centre, radial, self._directions(phase), self.volume)
+
+    def pieces(self) -> BoxPieces:
+        angles = 0.5 * math.pi * np.arange(5)
+        lower, upper = np.zeros((4, self.dimension)), np.full((4, self.dimension), math.pi)
+        lower[:, 0], upper[:, 0] = self.inner_radius or 0.0, self.radius
+        lower[:, 1], upper[:, 1] = angles[:-1], angles[1:]
+        return BoxPieces(lower, upper, self.centre)
+
+    def rule_within(
+        self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
+    ) -> tuple[FloatArray, FloatArray] | None:
+        a, b = lower - self.centre, upper - self.centre
+        inner = self.inner_radius or 0.0
+        nearest = np.linalg.norm(np.clip(0.0, a, b))
+        farthest = np.linalg.norm(np.maximum(np.abs(a), np.abs(b)))
+        if farthest <= self.radius and nearest >= inner:
+            return None
+        counts = points_for_phase(half_phases(order) * (b - a) / self.side) + 6
+        x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
+        return self.centre + x, w
 
     def _phase(self, order: int | tuple[int, ...]) -> float:
         return float(half_phases(per_axis("order", order, self.dimension)).max())

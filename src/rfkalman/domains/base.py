@@ -6,12 +6,15 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from .._checks import FloatArray, as_finite, frozen
 from ..errors import ArchiveError, OutsideDomainError, ValueRangeError
+
+if TYPE_CHECKING:
+    from .pieces import Pieces
 
 __all__ = ["BoundaryRule", "Corner", "Domain", "ListedBoundary", "Rule", "register", "require_inside", "restore"]
 
@@ -224,6 +227,23 @@ class Domain(ABC):
         the very rule it is meant to question.
         """
         return self.quadrature(_raised(order))
+
+    @abstractmethod
+    def pieces(self) -> Pieces:
+        """The domain in a few large pieces that can be cut finer where an integrand is narrow."""
+
+    @abstractmethod
+    def rule_within(
+        self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Points and plain weights in the part of the domain between two corners; None if all of that is inside.
+
+        ``order`` are the points per axis that waves call for on the bounding box of the domain.
+        """
+
+    def chord_height(self, parts: Sequence[str]) -> float:
+        """How far straight edges of these parts stand off the curve they seem to be drawn for; 0 where none do."""
+        return 0.0
 
     def boundary_rule(self, part: str, order: int | tuple[int, ...]) -> BoundaryRule:
         """A positive rule with outward normals on one boundary part.

@@ -12,6 +12,7 @@ import numpy as np
 from .._checks import FloatArray, as_count, as_finite, as_number, frozen
 from ..errors import ShapeError, ValueRangeError
 from .base import Domain, ListedBoundary, Rule, boundary_slack, checked_names, register
+from .pieces import BoxPieces
 from .simplex import half_phases, points_for_phase
 
 __all__ = ["Box", "Interval", "TensorRule"]
@@ -134,6 +135,16 @@ class Box(Domain):
         counts = per_axis("order", order, self.dimension)
         edges = self._edges(breaks)
         return TensorRule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
+
+    def pieces(self, breaks: Sequence[Sequence[float]] | None = None) -> BoxPieces:
+        edges = self._edges(breaks)
+        index = np.indices([len(axis) - 1 for axis in edges]).reshape(self.dimension, -1)
+        lower = np.stack([axis[i] for axis, i in zip(edges, index, strict=True)], axis=1)
+        upper = np.stack([axis[i + 1] for axis, i in zip(edges, index, strict=True)], axis=1)
+        return BoxPieces(lower, upper)
+
+    def rule_within(self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]) -> None:
+        return None  # corners inside a box leave nothing outside
 
     def _edges(self, breaks: Sequence[Sequence[float]] | None) -> list[FloatArray]:
         if breaks is None:

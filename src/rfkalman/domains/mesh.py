@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,8 @@ from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged
 from .base import BoundaryRule, Corner, Domain, ListedBoundary, _raised, boundary_slack, checked_names, register
 from .box import per_axis
-from .polygon import GRADED_FROM, STRAIGHT, find_corners, sample_simplices, uniform_barycentric
+from .pieces import SimplexPieces, simplices_within
+from .polygon import GRADED_FROM, STRAIGHT, chord_height, find_corners, sample_simplices, uniform_barycentric
 from .simplex import (
     CellRule,
     FacetRule,
@@ -41,6 +42,9 @@ __all__ = ["Mesh"]
 _STRAIGHT_CURVED = 0.05
 #: Points per direction that a curved map adds to what the phase calls for.
 _CURVED_EXTRA = 2
+#: Times that curved cells are cut before they count as straight where a box cuts them: edges then stand off by 1/64 of
+#: what they did, a few hundred-thousandths of the cell.
+_FLATTENINGS = 3
 
 
 @register
@@ -273,6 +277,31 @@ class Mesh(Domain):
             counts = points_for_phase(cell_phases(nodes, wave)) + extra
             groups = grouped(nodes, d, counts + (_CURVED_EXTRA if self.curved else 0))
         return CellRule(groups, self.lower, self.volume)
+
+    def pieces(self) -> SimplexPieces:
+        return SimplexPieces.of(self._local[self.cells], self.lower)
+
+    def rule_within(
+        self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
+    ) -> tuple[FloatArray, FloatArray] | None:
+        nodes = self._local[self.cells]
+        low, high = nodes.min(axis=1), nodes.max(axis=1)
+        reach = 0.1 * (high - low)  # a curved edge may bulge beyond its nodes
+        near = (low - reach < upper - self.lower).all(axis=1) & (high + reach > lower - self.lower).all(axis=1)
+        cells = self.pieces().take(near)
+        for _ in range(_FLATTENINGS if self.curved else 0):
+            cells = cells.split()
+        return simplices_within(cells.corners(), self.lower, lower, upper, half_phases(order) / self.side)
+
+    def chord_height(self, parts: Sequence[str]) -> float:
+        if self.dimension != 2 or self.curved:
+            return 0.0
+        facets = self._facets
+        held = np.array([self.names.get(name, name) in parts for name in self.native_parts])[self._tags]
+        along = self._local[facets[:, 1]] - self._local[facets[:, 0]]
+        order = np.argsort(facets[:, 0])
+        after = order[np.searchsorted(facets[:, 0], facets[:, 1], sorter=order)]
+        return chord_height(along, along[after], held & held[after])
 
     def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> BoundaryRule:
         d = self.dimension

@@ -16,6 +16,7 @@ from .._checks import FloatArray, as_finite, frozen, missing_extra
 from ..errors import ShapeError, ValueRangeError
 from .base import Corner, Domain, _raised, boundary_slack, checked_names, register
 from .box import per_axis
+from .pieces import SimplexPieces, simplices_within
 from .simplex import CellRule, FacetRule, cell_phases, grouped, half_phases, points_for_phase, triangle_groups
 
 __all__ = ["Polygon", "find_corners"]
@@ -143,6 +144,22 @@ class Polygon(Domain):
                 singular |= (self._triangles == self._rings[ring][k]).all(axis=2)
         return CellRule(triangle_groups(self._triangles, singular, wave, extra), self.lower, self.volume)
 
+    def pieces(self) -> SimplexPieces:
+        return SimplexPieces.of(self._triangles, self.lower)
+
+    def rule_within(
+        self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
+    ) -> tuple[FloatArray, FloatArray] | None:
+        return simplices_within(self._triangles, self.lower, lower, upper, half_phases(order) / self.side)
+
+    def chord_height(self, parts: Sequence[str]) -> float:
+        heights = [0.0]
+        for ring, labels in zip(self._rings, self._labels(), strict=True):
+            held = np.array([self.names.get(name, name) in parts for name in labels])
+            along = np.roll(ring, -1, axis=0) - ring
+            heights.append(chord_height(along, np.roll(along, -1, axis=0), held & np.roll(held, -1)))
+        return max(heights)
+
     def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> FacetRule:
         wanted = set(natives)
         edges = np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in self._rings])
@@ -225,6 +242,19 @@ def find_corners(
         reach = float(_distances(vertex, a[apart], b[apart]).min(initial=math.inf))
         corners[i, k] = Corner(shown[i][k], omega, direction, reach, (labels[i][k], labels[i][k - 1]))
     return corners
+
+
+def chord_height(along: FloatArray, after: FloatArray, held: NDArray[np.bool_]) -> float:
+    """The largest distance between edges (n, 2) and the curve they are drawn for, from how they turn into the next.
+
+    Turns between a millionth and 0.2 are those of a smooth curve; three at least, or there is none.
+    """
+    cross = along[:, 0] * after[:, 1] - along[:, 1] * after[:, 0]
+    turn = np.abs(np.arctan2(cross, (along * after).sum(axis=1)))
+    smooth = held & (turn > STRAIGHT) & (turn < GRADED_FROM - math.pi)
+    if smooth.sum() < 3:
+        return 0.0
+    return float((np.linalg.norm(along, axis=1) * turn)[smooth].max()) / 8.0
 
 
 def _interior_angles(ring: FloatArray) -> FloatArray:

@@ -24,7 +24,7 @@ from ..errors import ValueRangeError
 from .base import BoundaryRule, Rule
 
 __all__ = [
-    "EDGES", "CellRule", "FacetRule", "Group", "graded_triangle", "grouped", "half_phases", "points_for_phase",
+    "EDGES", "CellRule", "FacetRule", "Group", "gauss", "graded_triangle", "grouped", "half_phases", "points_for_phase",
     "reference_rule", "shape_functions", "triangle_groups",
 ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def cell_phases(nodes: FloatArray, wave: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=256)
-def _gauss(n: int, power: int) -> tuple[FloatArray, FloatArray]:
+def gauss(n: int, power: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1] for the weight (1 - v)^power, exact to degree 2 n - 1."""
     nodes, weights = np.polynomial.legendre.leggauss(n) if power == 0 else roots_jacobi(n, power, 0)
     return frozen(0.5 * (1.0 + nodes)), frozen(weights / 2.0 ** (power + 1))
@@ -123,14 +123,14 @@ def reference_rule(dimension: int, n: int) -> tuple[FloatArray, FloatArray]:
     """
     if dimension == 0:
         return frozen(np.zeros((1, 0))), frozen(np.ones(1))
-    u, wu = _gauss(n, 0)
+    u, wu = gauss(n, 0)
     if dimension == 1:
         return frozen(u[:, None].copy()), wu
-    v, wv = _gauss(n, 1)
+    v, wv = gauss(n, 1)
     if dimension == 2:
         xi = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], n, axis=1)], axis=-1)
         return frozen(xi.reshape(-1, 2)), frozen(np.outer(wv, wu).ravel())
-    s, ws = _gauss(n, 2)
+    s, ws = gauss(n, 2)
     shrink = (1.0 - s)[:, None, None]
     a = shrink * (1.0 - v)[None, :, None] * u
     b = np.broadcast_to(shrink * v[None, :, None], a.shape)
@@ -151,14 +151,14 @@ def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     points, weights = [], []
     edges = [1.0 - 0.5**k for k in range(len(counts))]
     for n, (a, b) in zip(counts, [*pairwise(edges), (edges[-1], 1.0)], strict=True):
-        u, wu = _gauss(n + _ACROSS, 0)
+        u, wu = gauss(n + _ACROSS, 0)
         if b < 1.0:
             # One point more pays for the factor 1 - v, which the tip's own rule carries in its weight.
-            t, wt = _gauss(n + 1, 0)
+            t, wt = gauss(n + 1, 0)
             v = a + (b - a) * t
             wv = (b - a) * wt * (1.0 - v)
         else:
-            t, wt = _gauss(n + _ACROSS, 1)
+            t, wt = gauss(n + _ACROSS, 1)
             v = a + (b - a) * t
             wv = (b - a) ** 2 * wt
         layer = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], u.size, axis=1)], axis=-1)

@@ -37,8 +37,8 @@ def run(effort: Effort, progress: Progress) -> Outcome:
             inside[name].append(float(np.square(space(cells)).sum(axis=1).max()))
             if effort.quick and name != PUBLISHED:
                 continue
-            forms = [cert.first_order(space, COVER, peak=peak).certified,
-                     cert.two_envelopes(space, COVER, peak=peak).certified, cert.certified(space).certified]  # fmt: skip
+            on_cover = (cert.first_order, cert.two_envelopes)
+            forms = [*(form(space, COVER, peak=peak).certified for form in on_cover), cert.certified(space).certified]
             first[name].append(forms[0])
             wrong = max(wrong, peak.value / min(forms))
             body.append((f"{name}, seed {seed}", str(space.rank), f"{peak.value:.1f}", f"{inside[name][-1]:.1f}",

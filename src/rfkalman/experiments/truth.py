@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,11 @@ from ..errors import ValueRangeError
 
 __all__ = ["SineSeries", "bumps"]
 
+#: Digits that the factor e^(b.x / 2 nu) may cost: rounding of 1e-16 then stays below 1e-8 of the field.
+_DIGITS = 8.0
+#: Largest share of the field that the modes left out may have; the same factor multiplies them.
+_LEFT_OUT = 0.1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SineSeries:
@@ -22,6 +28,10 @@ class SineSeries:
     boundary of a box: the exponential turns a constant flow into a decay rate
     |b|^2 / 4 nu that all modes share. It satisfies the ``Trajectory`` protocol
     of the certificates.
+
+    The factor spans exp(P / 2) with the Peclet number P = sum |b_i| side_i / nu, and multiplies rounding and
+    whatever the modes left out. A flow that would cost more than eight digits (P above 37) is refused, and so is a
+    time at which the modes left out would be a tenth of the field (near t = 0, where u0 does not vanish on the walls).
 
     Parameters
     ----------
@@ -40,6 +50,25 @@ class SineSeries:
     diffusivity: float = 1.0
     velocity: FloatArray | None = None
     dt: float | None = None
+
+    def __post_init__(self) -> None:
+        lost = math.log10(math.e) * self._stretch
+        if lost > _DIGITS:
+            raise ValueRangeError(
+                f"velocity {np.asarray(self.velocity).tolist()} at diffusivity {self.diffusivity:g} gives a Peclet "
+                f"number of {2.0 * self._stretch:.3g}: the series is multiplied by exp(b.x / 2 nu), which spans "
+                f"{lost:.0f} of 16 digits ({_DIGITS:.0f} at most, a Peclet "
+                f"number of {2.0 * _DIGITS / math.log10(math.e):.0f}). "
+                "Use a slower flow or a larger diffusivity; for such a flow take a reference by finite elements or "
+                "collocation."
+            )
+
+    @property
+    def _stretch(self) -> float:
+        """Logarithm of the span of e^(b.x / 2 nu) over the box: half the Peclet number."""
+        if self.velocity is None:
+            return 0.0
+        return float(np.abs(self.velocity) @ self.box.side) / (2.0 * self.diffusivity)
 
     @classmethod
     def of(
@@ -91,6 +120,29 @@ class SineSeries:
                 raise ValueRangeError("a reference stepped in time has no time derivatives; leave dt out.")
             a = self.amplitudes * (1.0 + self.dt * lam) ** -round(t / self.dt)
         a = a * (-lam) ** rate
+        u = self._sum(a, x)
+        if self.velocity is not None and rate == 0:
+            self._require_enough_modes(a, t)
+        return u
+
+    def _require_enough_modes(self, a: FloatArray, t: float) -> None:
+        """Refuse amplitudes whose last eighth, times the exponential, is visible beside the field."""
+        K = a.shape[0]
+        last = max(float(np.abs(np.moveaxis(a, axis, 0)[7 * K // 8 :]).max()) for axis in range(a.ndim))
+        left_out = last * math.exp(self._stretch)
+        if left_out <= 1e-3 * float(np.abs(a).max()):
+            return
+        largest = float(np.abs(self._sum(a, self.box.grid((65, 33, 17)[a.ndim - 1]))).max())
+        if left_out > _LEFT_OUT * largest:
+            raise ValueRangeError(
+                f"at t = {t:g} the {K} modes per axis are too few: exp(b.x / 2 nu) (Peclet number "
+                f"{2.0 * self._stretch:.3g}) makes of the last of them {left_out / largest:.2g} of the field. The "
+                "initial field does not vanish on the walls, or is narrower than the modes: start later, take more "
+                "modes (n_modes) or a slower flow."
+            )
+
+    def _sum(self, a: FloatArray, x: FloatArray) -> FloatArray:
+        """The series with these amplitudes at points, (N,)."""
         points = np.asarray(x, dtype=np.float64)
         s = (points - self.box.lower) / self.box.side
         K = a.shape[0]

@@ -7,6 +7,7 @@ no digits, and moving the domain moves the features with it.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -33,6 +34,22 @@ class Recipe(ABC):
     @abstractmethod
     def bind(self, domain: Domain) -> FeatureMap:
         """Draw the arrays on this domain and freeze them; the same recipe and domain give the same bits."""
+
+    def finest(self, domain: Domain) -> tuple[str, FloatArray] | None:
+        """The shortest lengths over which these features vary, per axis (d,), and the argument that says so.
+
+        None where no argument does. What is nested counts: the recipe with the smallest length speaks.
+        """
+        value: Any = self
+        found: list[tuple[str, FloatArray]] = []
+        for entry in fields(value) if is_dataclass(value) else ():
+            inner = getattr(value, entry.name)
+            if entry.name == "length_scale":
+                found.append((f"length_scale {inner}", lengths_per_axis(inner, domain)))
+            for part in inner if isinstance(inner, tuple) else (inner,):
+                nested = part.finest(domain) if isinstance(part, Recipe) else None
+                found += [] if nested is None else [nested]
+        return min(found, key=lambda one: float((one[1] / domain.side).prod())) if found else None
 
     def __add__(self, other: object) -> RecipeSum:
         return RecipeSum((self, other)) if isinstance(other, Recipe) else NotImplemented
@@ -235,6 +252,19 @@ def box_faces(dimension: int) -> tuple[str, ...]:
 def as_seed(seed: Any) -> int:
     """A whole number that is not negative."""
     return as_count("seed", seed, minimum=0)
+
+
+def predicted_rank(side: FloatArray, length_scale: float | FloatArray, floor: float) -> float:
+    """About how many directions of Gaussian waves lie above a floor on a box.
+
+    Fitted to draws at floors of 1e-6 to 1e-16: within a tenth of them for sides
+    of 4 to 16 length scales in one and two dimensions; up to twice too many for
+    shorter sides, where it does not matter, and in three.
+    """
+    digits = -math.log10(floor)
+    each = 1.5 + 0.53 * digits + 0.9 * side / length_scale
+    share = (1.0, 0.68, 0.3)[side.size - 1]
+    return float(share * np.prod(each))
 
 
 def as_length_scale(value: Any) -> float | tuple[float, ...]:

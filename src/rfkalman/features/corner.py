@@ -72,6 +72,10 @@ class CornerRFF(Recipe):
         object.__setattr__(self, "scale", as_positive("scale", self.scale, "It is a distance in zeta, without unit."))
         object.__setattr__(self, "seed", as_seed(self.seed))
 
+    def finest(self, domain: Domain) -> tuple[str, FloatArray]:
+        """``scale`` as a length: one ``size`` from the vertex a step in zeta is about that part of ``size``."""
+        return f"scale {self.scale} of CornerRFF", np.full(domain.dimension, self.scale * float(domain.side.max()))
+
     def bind(self, domain: Domain) -> CornerMap:
         corners = domain.reentrant_corners()
         if not corners:

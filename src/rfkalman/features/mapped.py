@@ -229,6 +229,9 @@ class Mapped(Recipe):
     forward: Forward
     jacobian: Forward | None = None
 
+    def finest(self, domain: Domain) -> None:
+        """None: the lengths of the inner recipe count in the new coordinates."""
+
     def bind(self, domain: Domain) -> MappedMap:
         own = self.forward if isinstance(self.forward, CoordinateMap) else None
         # A ready-made map is asked first: it refuses a domain on which its formula would fail.

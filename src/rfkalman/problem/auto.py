@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import FloatArray
 from ..coefficients import layers
 from ..conditions import Dirichlet, Periodic
 from ..domains import Ball, Box, Domain
@@ -34,6 +33,7 @@ from ..features import (
     log_radius,
     mapped,
 )
+from ..features.base import predicted_rank
 from ..pde import LinearPDE
 from ..space import WhitenedSpace
 from ..whitening import whiten
@@ -43,7 +43,7 @@ from .schema import LIMITS
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["correlation_length", "crowded_lines", "predicted_rank", "space_of"]
+__all__ = ["correlation_length", "crowded_lines", "space_of"]
 
 #: Corners milder than this need no features of their own (radians beyond a straight angle).
 _MILD = 0.2
@@ -90,19 +90,6 @@ def correlation_length(problem: Problem, domain: Domain, n_sensors: int, notes: 
         f"({shortest:.3g}) and the distance between sensors (about {spacing:.3g})."
     )
     return length
-
-
-def predicted_rank(side: FloatArray, length_scale: float, floor: float) -> float:
-    """About how many directions of Gaussian waves lie above a floor on a box.
-
-    Fitted to draws at floors of 1e-6 to 1e-16: within a tenth of them for sides
-    of 4 to 16 length scales in one and two dimensions; up to twice too many for
-    shorter sides, where it does not matter, and in three.
-    """
-    digits = -math.log10(floor)
-    each = 1.5 + 0.53 * digits + 0.9 * side / length_scale
-    share = (1.0, 0.68, 0.3)[side.size - 1]
-    return float(share * np.prod(each))
 
 
 def space_of(

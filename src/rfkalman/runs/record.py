@@ -94,7 +94,8 @@ class RunRecord:
             if meta.get("fingerprint") != record._filter.fingerprint:
                 raise ResumeError(
                     f"{path} was written in other coordinates than this machine computes (another linear-algebra "
-                    "library, thread count or version); read it where it was written, or rebuild the run here."
+                    "library, thread count or version of rfkalman); read it where it was written, or rebuild the run "
+                    "here (--rebuild)."
                 )
         except BaseException:
             store.close()

@@ -443,8 +443,8 @@ class Runner:
         if meta["fingerprint"] != marks and not rebuild:
             raise ResumeError(
                 f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
-                "library, thread count or version), so its stored beliefs cannot be continued. Resume where it was "
-                "written, or rebuild: all readings are in the store and are then analysed anew."
+                "library, thread count or version of rfkalman), so its stored beliefs cannot be continued. Resume "
+                "where it was written, or rebuild (--rebuild): all readings are in the store and are analysed anew."
             )
         was_closed = "closed_ns" in meta
         if rebuild:

@@ -1,0 +1,409 @@
+"""Domains in pieces: halved where an integrand is narrow, clipped to a box for an average.
+
+The rule of a space resolves its features. What a user hands over to be
+integrated against them (a source, a first guess) may be narrower than that, and
+may lie between all of its points. Here such a function is looked at on many more
+points, without any features, and the domain is cut finer where it needs that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from .._checks import FloatArray
+from .base import Rule
+from .simplex import cell_phases, determinants, gauss, points_for_phase, reference_rule, shape_functions
+
+__all__ = [
+    "BoxPieces", "Pieces", "PiecewiseRule", "SimplexPieces", "ball_in_box", "clipped", "refined", "simplices_within",
+    "unit_rule",
+]  # fmt: skip
+
+Function = Callable[[FloatArray], FloatArray]
+
+#: A first look divides the domain into at least this many pieces of six points per direction: what is wider than a
+#: few thousandths of the domain in 1-D, a hundredth in the plane, a thirtieth in space, is seen with certainty.
+LOOK = {1: 512, 2: 1024, 3: 512}
+#: A piece is cut while that changes an integral of f, or of f times a wave that the features reach, by more than this
+#: share of the integral of |f| over the domain.
+GOAL = 1e-9
+#: Points beyond which a rule is not refined further; as many as it had already, if those were more.
+MOST_POINTS = {1: 20_000, 2: 40_000, 3: 100_000}
+#: Halvings after the first look; a jump in 1-D is then located to the last digits.
+_DEPTH = 40
+_BLOCK = 65536
+
+
+class Pieces(ABC):
+    """Cells that cover a domain without overlap."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def take(self, chosen: Any) -> Self:
+        """Some of the cells, by mask, slice or index."""
+
+    @abstractmethod
+    def split(self) -> Self:
+        """Each cell cut in k; the children of cell i are numbers k i to k i + k - 1."""
+
+    @abstractmethod
+    def counts(self, wave: FloatArray) -> tuple[int, ...]:
+        """Points per direction for waves of these half phases per unit of length, (d,): enough for every cell."""
+
+    @abstractmethod
+    def rule(self, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        """Points (m, q, d) and plain weights (m, q)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxPieces(Pieces):
+    """Boxes in the coordinates of a chart: those of space, or polar ones around a centre.
+
+    Polar coordinates are the radius, the longitude and, in space, the angle from the pole.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    centre: FloatArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def take(self, chosen: Any) -> Self:
+        return type(self)(self.lower[chosen], self.upper[chosen], self.centre)
+
+    def split(self) -> Self:
+        d = self.lower.shape[1]
+        halves = np.array(list(itertools.product((0.0, 0.5), repeat=d)))
+        size = self.upper - self.lower
+        lower = self.lower[:, None] + halves * size[:, None]
+        upper = np.where(halves > 0.0, self.upper[:, None], lower + 0.5 * size[:, None])
+        return type(self)(lower.reshape(-1, d), upper.reshape(-1, d), self.centre)
+
+    def counts(self, wave: FloatArray) -> tuple[int, ...]:
+        size = (self.upper - self.lower).max(axis=0)
+        if self.centre is not None:
+            # Angles count as lengths of arcs on the outermost circle; a wave may run along any of them.
+            wave = np.full(size.size, float(wave.max()))
+            size = size * np.array([1.0, *[float(self.upper[:, 0].max())] * (size.size - 1)])
+        return tuple(int(n) for n in points_for_phase(size * wave))
+
+    def rule(self, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        nodes, weights = unit_rule(counts)
+        size = self.upper - self.lower
+        u = self.lower[:, None] + size[:, None] * nodes
+        w = size.prod(axis=1)[:, None] * weights
+        if self.centre is None:
+            return u, w
+        r, theta = u[..., 0], u[..., 1]
+        if self.centre.size == 2:
+            return self.centre + np.stack([r * np.cos(theta), r * np.sin(theta)], axis=-1), w * r
+        s = r * np.sin(u[..., 2])
+        x = np.stack([s * np.cos(theta), s * np.sin(theta), r * np.cos(u[..., 2])], axis=-1)
+        return self.centre + x, w * r * s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimplexPieces(Pieces):
+    """Simplices inside cells: vertices (m, d + 1, d) in the reference cell of ``nodes`` (m, k, d)."""
+
+    nodes: FloatArray
+    vertices: FloatArray
+    origin: FloatArray
+
+    @classmethod
+    def of(cls, nodes: FloatArray, origin: FloatArray) -> Self:
+        """Whole cells, straight or curved, with nodes relative to ``origin``."""
+        d = nodes.shape[2]
+        corners = np.vstack([np.zeros((1, d)), np.eye(d)])
+        return cls(nodes, np.broadcast_to(corners, (len(nodes), d + 1, d)), origin)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def take(self, chosen: Any) -> Self:
+        return type(self)(self.nodes[chosen], self.vertices[chosen], self.origin)
+
+    def split(self) -> Self:
+        children = _children(self.vertices)
+        k = children.shape[1]
+        return type(self)(np.repeat(self.nodes, k, axis=0), children.reshape(-1, *children.shape[2:]), self.origin)
+
+    def counts(self, wave: FloatArray) -> tuple[int, ...]:
+        d = self.nodes.shape[2]
+        curved = 2 if self.nodes.shape[1] > d + 1 else 0
+        return (int(points_for_phase(cell_phases(self.corners(), wave)).max(initial=0)) + curved,)
+
+    def _mapped(self, xi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Points (m, q, d) of reference points (m, q, d) of each cell, and the slopes of the map."""
+        m, q, d = xi.shape
+        N, slopes = shape_functions(xi.reshape(-1, d), self.nodes.shape[1] > d + 1)
+        x = np.einsum("mqk,mkd->mqd", N.reshape(m, q, -1), self.nodes)
+        return x, np.einsum("mqkt,mkd->mqdt", slopes.reshape(m, q, -1, d), self.nodes)
+
+    def corners(self) -> FloatArray:
+        """Vertices in space, relative to the origin, (m, d + 1, d)."""
+        return self._mapped(self.vertices)[0]
+
+    def rule(self, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+        xi, weights = reference_rule(self.nodes.shape[2], counts[0])
+        first, edges = self.vertices[:, :1], self.vertices[:, 1:] - self.vertices[:, :1]
+        x, slopes = self._mapped(first + np.einsum("qt,mtd->mqd", xi, edges))
+        return self.origin + x, weights * np.abs(determinants(slopes) * determinants(edges)[:, None])
+
+
+def unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre on the unit box: points (q, d) and weights that sum to one."""
+    lines = [gauss(n, 0) for n in counts]
+    grids = np.meshgrid(*[x for x, _ in lines], indexing="ij")
+    weights = np.meshgrid(*[w for _, w in lines], indexing="ij")
+    return np.stack([g.ravel() for g in grids], axis=1), np.prod([w.ravel() for w in weights], axis=0)
+
+
+def _children(v: FloatArray) -> FloatArray:
+    """Simplices (m, d + 1, d) cut at the middles of their edges, (m, 2^d, d + 1, d)."""
+
+    def middle(i: int, j: int) -> FloatArray:
+        return np.asarray(0.5 * (v[:, i] + v[:, j]))
+
+    corner = [v[:, i] for i in range(v.shape[1])]
+    cuts: list[tuple[FloatArray, ...]]
+    if v.shape[1] == 2:
+        cuts = [(corner[0], middle(0, 1)), (middle(0, 1), corner[1])]
+    elif v.shape[1] == 3:
+        a, b, c = middle(0, 1), middle(1, 2), middle(2, 0)
+        cuts = [(corner[0], a, c), (a, corner[1], b), (c, b, corner[2]), (a, b, c)]
+    else:
+        ab, ac, ad, bc, bd, cd = (middle(i, j) for i, j in itertools.combinations(range(4), 2))
+        # A tetrahedron at each corner; the octahedron between them is cut along the diagonal from ac to bd.
+        cuts = [
+            (corner[0], ab, ac, ad), (ab, corner[1], bc, bd), (ac, bc, corner[2], cd), (ad, bd, cd, corner[3]),
+            (ac, bd, ab, ad), (ac, bd, ad, cd), (ac, bd, cd, bc), (ac, bd, bc, ab),
+        ]  # fmt: skip
+    return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
+
+
+class PiecewiseRule(Rule):
+    """A rule on pieces of different sizes, each group with its own number of points."""
+
+    def __init__(self, groups: Sequence[tuple[Pieces, tuple[int, ...]]], volume: float) -> None:
+        self._groups = tuple((pieces, counts, _points(pieces, counts)) for pieces, counts in groups if len(pieces))
+        self.volume = volume
+
+    @property
+    def n_points(self) -> int:
+        return sum(len(pieces) * q for pieces, _, q in self._groups)
+
+    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        for pieces, counts, q in self._groups:
+            at_once = max(size // q, 1)
+            for start in range(0, len(pieces), at_once):
+                x, w = pieces.take(slice(start, start + at_once)).rule(counts)
+                x, w = x.reshape(-1, x.shape[-1]), w.ravel() / self.volume
+                for first in range(0, len(w), size):
+                    yield x[first : first + size], w[first : first + size]
+
+
+def _points(pieces: Pieces, counts: tuple[int, ...]) -> int:
+    return int(pieces.take(slice(0, 1)).rule(counts)[1].size)
+
+
+# -- refinement --------------------------------------------------------------------------------------------------------
+
+
+def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> tuple[Rule, float]:
+    """A rule that resolves a function beside the waves it is integrated against, and what is left unresolved.
+
+    Parameters
+    ----------
+    roots : Pieces
+        The domain in large pieces.
+    function : callable
+        Points (N, d) to values (N, k): k functions that one rule has to serve.
+    wave : (d,) array
+        Half phases per unit of length that the rule has to carry in any case.
+    rule : Rule
+        Returned as it is where it already does.
+
+    Returns
+    -------
+    rule : Rule
+    error : float
+        What cutting the pieces once more would change, as a share of the integral of |f|; zero unless
+        ``MOST_POINTS`` were not enough.
+    """
+    look = _Look(function, wave, rule)
+    levels, sums, d = [roots], [], wave.size
+    while True:
+        sums.append(look.over(levels[-1]))
+        if len(levels) > 1 and len(levels[-1]) >= LOOK[d]:
+            break
+        levels.append(levels[-1].split())
+    k = len(levels[-1]) // len(levels[-2])
+    look.scale = np.maximum(look.size, np.finfo(np.float64).tiny)
+    if look.defects(look.over_rule(rule), sums[-1], len(levels[-1])).max() <= 10.0 * GOAL:
+        return rule, 0.0
+    # A cell is cut if that changes anything, or if one of its children is.
+    need = [np.zeros(len(levels[-1]), dtype=bool)]
+    for i in range(len(levels) - 2, -1, -1):
+        need.insert(0, (look.defects(sums[i], sums[i + 1], k) > GOAL) | need[0].reshape(-1, k).any(axis=1))
+    leaves: list[Pieces] = []
+    alive = np.ones(len(roots), dtype=bool)
+    for i in range(len(levels) - 1):
+        leaves.append(levels[i].take(alive & ~need[i]))
+        alive = np.repeat(alive & need[i], k)
+    cells, error = levels[-1].take(alive), 0.0
+    used = sum(len(p) * _points(p, p.counts(wave)) for p in leaves if len(p))
+    most = max(MOST_POINTS[d], rule.n_points)
+    for _ in range(_DEPTH):
+        if not len(cells):
+            break
+        children = cells.split()
+        defect = look.defects(look.over(cells), look.over(children), k)
+        q = _points(cells, cells.counts(wave))
+        room = max((most - used) // q - len(cells), 0) // (k - 1)
+        worst = np.argsort(-defect, kind="stable")
+        cut = np.zeros(len(cells), dtype=bool)
+        cut[worst[: min(room, int((defect > GOAL).sum()))]] = True
+        error += float(defect[~cut & (defect > GOAL)].sum())
+        leaves.append(cells.take(~cut))
+        used += int((~cut).sum()) * q
+        cells = children.take(np.repeat(cut, k))
+    if len(cells):
+        leaves.append(cells)
+    return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
+
+
+class _Look:
+    """Integrals of k functions, alone and times the fastest waves along each axis: what a load is made of."""
+
+    def __init__(self, function: Function, wave: FloatArray, rule: Rule) -> None:
+        self._function, self._wave, self._volume = function, wave, rule.volume
+        self._origin = next(rule.blocks(1))[0][0]
+        # A constant function is no wave; one that turns once over the domain still tells left from right.
+        self._fastest = np.maximum(wave, rule.volume ** (-1.0 / wave.size))
+        self.size: Any = 0.0  # integral of |f| as last seen, (k,)
+        self.scale: Any = 1.0
+
+    def _sums(self, x: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Over cells with points (m, q, d) and weights (m, q): sums (m, 1 + 2 d, k), and that of |f| (k,)."""
+        m, q, d = x.shape
+        f = w[..., None] * self._function(x.reshape(-1, d)).reshape(m, q, -1)
+        phase = self._fastest * (x - self._origin)
+        tests = np.concatenate([np.ones((m, q, 1)), np.cos(phase), np.sin(phase)], axis=2)
+        return np.asarray(tests.transpose(0, 2, 1) @ f), np.abs(f).sum(axis=(0, 1))
+
+    def over(self, pieces: Pieces) -> FloatArray:
+        """The sums of each piece, (m, 1 + 2 d, k)."""
+        counts = pieces.counts(self._wave)
+        at_once = max(_BLOCK // _points(pieces, counts), 1)
+        starts = range(0, len(pieces), at_once)
+        parts = [self._sums(*pieces.take(slice(i, i + at_once)).rule(counts)) for i in starts]
+        self.size = np.sum([size for _, size in parts], axis=0)
+        return np.concatenate([sums for sums, _ in parts])
+
+    def over_rule(self, rule: Rule) -> FloatArray:
+        """The sums of a whole rule, (1, 1 + 2 d, k)."""
+        parts = [self._sums(x[None], self._volume * w[None])[0] for x, w in rule.blocks(_BLOCK)]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def defects(self, cells: FloatArray, children: FloatArray, k: int) -> FloatArray:
+        """How much cutting each cell in k changes its integrals, relative to the scale, (m,)."""
+        change = children.reshape(len(cells), k, *cells.shape[1:]).sum(axis=1) - cells
+        return np.asarray((np.abs(change).max(axis=1) / self.scale).max(axis=1))
+
+
+# -- parts inside a box ------------------------------------------------------------------------------------------------
+
+
+def clipped(v: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """Simplices (m, d + 1, d) whose union is the part of the given ones between two corners."""
+    v = v[(v.min(axis=1) < upper).all(axis=1) & (v.max(axis=1) > lower).all(axis=1)]
+    for axis in range(len(lower)):
+        v = _below(v, axis, upper[axis], 1.0)
+        v = _below(v, axis, lower[axis], -1.0)
+    size = np.abs(determinants(v[:, 1:] - v[:, :1]))
+    # Slivers that a cut through a vertex leaves carry nothing.
+    return np.asarray(v[size > 1e-15 * size.max(initial=0.0)])
+
+
+def simplices_within(
+    v: FloatArray, origin: FloatArray, lower: FloatArray, upper: FloatArray, wave: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
+    """Points and plain weights in the part of simplices between two corners; None where they fill the box."""
+    v = clipped(v, lower - origin, upper - origin)
+    if not len(v):
+        return np.empty((0, len(lower))), np.empty(0)
+    filled = float(np.abs(determinants(v[:, 1:] - v[:, :1])).sum()) / math.factorial(len(lower))
+    if filled >= (1.0 - 1e-12) * float((upper - lower).prod()):
+        return None
+    pieces = SimplexPieces.of(v, origin)
+    x, w = pieces.rule(pieces.counts(wave))
+    return x.reshape(-1, len(lower)), w.ravel()
+
+
+def _below(v: FloatArray, axis: int, level: float, sign: float) -> FloatArray:
+    """The part of simplices with sign x_axis <= sign level, in simplices.
+
+    With j vertices inside and l outside, that part is a product of simplices of dimensions j - 1 and l: row a holds
+    the inner vertex a and the cuts of its edges to the outer ones. Its staircases are simplices that fill it.
+    """
+    height = sign * (v[:, :, axis] - level)
+    order = np.argsort(height > 0.0, axis=1, kind="stable")
+    v, height = np.take_along_axis(v, order[:, :, None], axis=1), np.take_along_axis(height, order, axis=1)
+    inside = (height <= 0.0).sum(axis=1)
+    n = v.shape[1]
+    kept = [v[inside == n]]
+    for j in range(1, n):
+        chosen = inside == j
+        a, b = v[chosen, :j, None], v[chosen, None, j:]
+        ha, hb = height[chosen, :j, None], height[chosen, None, j:]
+        cut = a + (ha / (ha - hb))[..., None] * (b - a)
+        table = np.concatenate([a, cut], axis=2)
+        for steps in itertools.combinations(range(n - 1), j - 1):
+            rows = np.cumsum([0, *(int(i in steps) for i in range(n - 1))])
+            kept.append(table[:, rows, np.arange(n) - rows])
+    return np.concatenate(kept)
+
+
+def ball_in_box(
+    lower: FloatArray, upper: FloatArray, outer: float, inner: float, counts: Sequence[int]
+) -> tuple[FloatArray, FloatArray]:
+    """Points (q, d) and plain weights in the part of a ball (or shell) around the origin between two corners.
+
+    Slice by slice. A slice changes its kind where the sphere passes an edge or a corner of the box; between such
+    places the integrand has at most square roots at the ends, which the substitution by a cosine removes.
+    """
+    d = len(lower)
+    marks = {float(max(lower[0], -outer)), float(min(upper[0], outer))}
+    edges = [{0.0, float(lower[i]), float(upper[i])} for i in range(1, d)]
+    for radius, place in itertools.product((outer, inner), itertools.product(*edges)):
+        if (rest := radius**2 - sum(p * p for p in place)) > 0.0:
+            marks |= {-math.sqrt(rest), math.sqrt(rest)}
+    ends = sorted(m for m in marks if max(lower[0], -outer) <= m <= min(upper[0], outer))
+    s, ws = gauss(counts[0], 0)
+    s, ws = math.pi * s, math.pi * ws
+    points, weights = [np.empty((0, d))], [np.empty(0)]
+    for a, b in itertools.pairwise(ends):
+        if d == 1 and abs(a + b) < 2.0 * inner:
+            continue
+        t, w = a + 0.5 * (b - a) * (1.0 - np.cos(s)), 0.5 * (b - a) * np.sin(s) * ws
+        if d == 1:
+            points.append(t[:, None])
+            weights.append(w)
+            continue
+        for x, wx in zip(t.tolist(), w.tolist(), strict=True):
+            far, near = (math.sqrt(max(r * r - x * x, 0.0)) for r in (outer, inner))
+            y, wy = ball_in_box(lower[1:], upper[1:], far, near, counts[1:])
+            points.append(np.column_stack([np.full(len(wy), x), y]))
+            weights.append(wx * wy)
+    return np.concatenate(points), np.concatenate(weights)
