@@ -15,6 +15,7 @@ from rfkalman.certificates.field_error import TOO_NARROW, Truths, exact_truth, f
 from rfkalman.errors import ShapeError
 from rfkalman.experiments import streaming
 from rfkalman.experiments.certified import BENCHMARKS
+from rfkalman.experiments.draws import SQUARE
 from rfkalman.experiments.truth import SineSeries, bumps
 from rfkalman.filters import kalman
 from rfkalman.problem import Problem
@@ -66,9 +67,9 @@ def benchmark(name, clustered=False, sigma=streaming.SIGMA, of_model=False):
     observations = [rk.Observation(space(x), std=sigma) for x in sensors]
     steps = [streaming.euler_step(space)] * (len(observations) - 1)
     velocity = np.array(streaming.VELOCITY) if name == "advection" else None
-    field = SineSeries.of(streaming.SQUARE, bumps, velocity=velocity)
-    times = streaming.DT * np.arange(len(observations))
-    prior = streaming.diffuse_prior(space.rank)
+    field = SineSeries.of(SQUARE, bumps, velocity=velocity)
+    times = streaming.DT * np.arange(1, len(observations) + 1)
+    prior = kalman.forecast(streaming.diffuse_prior(space.rank), streaming.euler_step(space))
     truths = exact_truth(space, field, times, sensors)
     if of_model:
         zbar = [truths.coeffs[0]]

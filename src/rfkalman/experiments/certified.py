@@ -9,6 +9,7 @@ import numpy as np
 from ..certificates.field_error import exact_truth
 from ..certificates.overview import Overview, certify
 from ..errors import ValueRangeError
+from ..filters import kalman
 from ..space import WhitenedSpace
 from .draws import ADVECTION, HEAT, SQUARE, VANILLA
 from .streaming import (
@@ -43,10 +44,12 @@ def certify_benchmark(
     stream = draw_stream(space, 0)
     velocity = np.array(VELOCITY) if name == "advection" else None
     field = SineSeries.of(SQUARE, bumps, velocity=velocity)
-    steps = [step for step, _, _ in stream.items[1:] if step is not None]
+    first, *steps = (step for step, _, _ in stream.items if step is not None)
     observations = [obs for _, obs, _ in stream.items]
-    times = DT * np.arange(N_TIMES)
+    # The prior holds at time 0 and the first readings come one step later: what is believed then is where it begins.
+    prior = kalman.forecast(diffuse_prior(space.rank), first)
+    times = DT * np.arange(1, N_TIMES + 1)
     # Readings of the field itself, not of its projection: what the space cannot hold is seen by the sensors.
     truths = exact_truth(space, field, times, list(stream.sensors))
-    return certify(space, diffuse_prior(space.rank), steps, observations, times, trajectory=field, truths=truths,
-                   eta=eta, failure_prob=failure_prob, progress=progress)  # fmt: skip
+    return certify(space, prior, steps, observations, times, trajectory=field, truths=truths, eta=eta,
+                   failure_prob=failure_prob, progress=progress)  # fmt: skip
