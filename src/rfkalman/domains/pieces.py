@@ -155,10 +155,16 @@ class SimplexPieces(Pieces):
         return self._mapped(self.vertices)[0]
 
     def rule(self, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-        xi, weights = reference_rule(self.nodes.shape[2], counts[0])
-        first, edges = self.vertices[:, :1], self.vertices[:, 1:] - self.vertices[:, :1]
-        x, slopes = self._mapped(first + np.einsum("qt,mtd->mqd", xi, edges))
-        return self.origin + x, weights * np.abs(determinants(slopes) * determinants(edges)[:, None])
+        d = self.nodes.shape[2]
+        xi, weights = reference_rule(d, counts[0])
+        straight = self.nodes.shape[1] == d + 1
+        vertices = self.corners() if straight else self.vertices
+        edges = vertices[:, 1:] - vertices[:, :1]
+        x, density = vertices[:, :1] + xi @ edges, determinants(edges)[:, None]
+        if not straight:
+            x, slopes = self._mapped(x)
+            density = density * determinants(slopes)
+        return self.origin + x, weights * np.abs(density)
 
 
 def unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
