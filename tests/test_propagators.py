@@ -386,7 +386,8 @@ def test_a_transposed_or_negated_drift_would_be_seen(scheme, mutate):
 @pytest.mark.parametrize("stiff", [1.0, 1e4])
 def test_exponential_integrates_polynomial_forcing_exactly(nodes, dense, stiff):
     """Degree below the number of nodes; 1e-11 because the reference solves with A k times. Without halving one more
-    degree fails, though by little for many nodes: Gauss nodes see polynomials of twice their number where e^{A s} varies slowly."""
+    degree fails, though by little for many nodes: Gauss nodes see polynomials of twice their number where e^{A s}
+    varies slowly."""
     a = -np.geomspace(0.7, 3.0 * stiff, 5)
     A = np.diag(a) + (np.triu(mild_matrix(), 1) if dense else 0.0)
     z0, t0, t1 = np.linspace(1, 2, 5), 0.4, 1.3

@@ -62,7 +62,7 @@ class Exponential(Propagator):
     linear between knots or polynomial of degree below ``nodes``, to ``tolerance`` for the rest.
 
     What nobody looks at cannot be seen: a pulse of a function shorter than about a
-    tenth of the gap may fall between the first nine looks. A series says where it
+    tenth of the gap may fall between the first eleven looks. A series says where it
     bends; ``max_step`` makes the looks closer.
 
     Of one panel without halving: classical order ``2 * nodes``; observed stiff order 2.0, 3.6 and 4.6 for 1, 2
@@ -82,7 +82,7 @@ class Exponential(Propagator):
     tolerance : float
         Largest estimated error of one sub-step, relative to what the forcing would
         do if it were held for the gap (for changing coefficients: to a field of
-        size 1). ``math.inf`` never halves: the plain scheme, of order ``2 * nodes``.
+        size 1, and a hundred times this). ``math.inf`` never halves: the plain scheme, of order ``2 * nodes``.
 
     Examples
     --------

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
+from .._checks import FloatArray, frozen
 from ..errors import TimeWarning, ValueRangeError
-from ..statespace import Forcing, Generator, LinearStep
+from ..statespace import Forcing, Generator, LinearStep, _step
 from .base import Kernel, Pieces, Propagator, compose, cuts, fold, fold_pairs, one_step, pushes, runs
 
 __all__ = ["FunctionPush", "SeriesPush", "changing_step"]
@@ -26,7 +27,11 @@ __all__ = ["FunctionPush", "SeriesPush", "changing_step"]
 _PANELS = 1 << 14  # of a function of time in one gap: the cap on its halving
 _BLOCK = 2048  # panels or pieces taken at once: bounds the memory of a long gap
 _MAX_HALVINGS = 40
-_FACTOR_STEPS = 2048  # steps in one gap while coefficients change: each needs two exponentials
+_AT_END = 1e-6  # where the end of a panel is looked at, as a fraction of it: a jump exactly there belongs to the next
+_JUMP = 0.02  # a change of this share that the nodes do not lead one to expect is taken for a jump
+_FACTOR_STEPS = 1024  # steps of changing coefficients for one window: each needs two exponentials
+_FACTOR_SLACK = 100.0  # their tolerance, in that of functions of time: a look costs a matrix exponential there
+_WINDOW = 32  # pieces between knots that are judged together: bounds the memory of a long gap
 _GAUSS_2 = math.sqrt(3.0) / 6.0  # distance of the two Gauss nodes from the middle of a step
 _TAYLOR = 17  # terms of phi_2 for arguments below 1: the next is 1 / 20! of the first
 _WORST_CONDITION = 1e4  # of eigenvectors through which series are integrated: loses four digits of sixteen
@@ -151,8 +156,8 @@ class FunctionPush:
         All panels of one length are taken together. On the way down the halves of
         those that were not yet good enough are kept; on the way up they are joined.
         """
-        whole = self.kernel(length)
-        force = _looked(whole, self.generator, starts)
+        kernel = whole = self.kernel(length)
+        force = _looked(whole.nodes, self.generator, starts, length)
         value = whole.push(force)
         if math.isinf(self.tolerance):
             return value
@@ -161,24 +166,27 @@ class FunctionPush:
         scale = _largest_response(held, force)
         levels: list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]] = []
         coarse, n_panels, worst = value, len(starts), 0.0
+        most = max(_PANELS, 64 * len(starts))
         while True:
+            jumped = self._jumps(kernel, force, starts, length)
             length *= 0.5
             kernel = self.kernel(length)
             starts = np.stack([starts, starts + length], axis=1).ravel()
-            force = _looked(kernel, self.generator, starts)
+            force = _looked(kernel.nodes, self.generator, starts, length)
             halves = kernel.push(force)
             scale = max(scale, _largest_response(held, force))
-            error = np.sqrt(np.square(fold_pairs(kernel.transition, halves) - coarse).sum(axis=1))
+            apart = fold_pairs(kernel.transition, halves) - coarse
+            error = np.maximum(np.sqrt(np.square(apart).sum(axis=1)), jumped)
             open_ = error > self.tolerance * scale
             n_panels += 2 * len(error)
             levels.append((kernel.transition, halves, open_))
             if not open_.any():
                 break
-            if n_panels + 4 * int(open_.sum()) > _PANELS or len(levels) == _MAX_HALVINGS:
+            if n_panels + 4 * int(open_.sum()) > most or len(levels) == _MAX_HALVINGS:
                 worst = float(error[open_].sum()) / scale
                 break
             again = np.repeat(open_, 2)
-            starts, coarse = starts[again], halves[again]
+            starts, coarse, force = starts[again], halves[again], force[again]
         if worst:
             first = float(starts[np.repeat(open_, 2)][0])
             warnings.warn(
@@ -198,9 +206,27 @@ class FunctionPush:
         return joined
 
 
-def _looked(kernel: Kernel, generator: Generator, starts: FloatArray) -> FloatArray:
-    """The forcing at the nodes of panels that begin at ``starts``, (n, q, r)."""
-    times = kernel.times(starts)
+    def _jumps(self, kernel: Kernel, force: FloatArray, starts: FloatArray, length: float) -> FloatArray:
+        """What a jump between an end of each panel and its next node would add, (n,); zero where there is none.
+
+        There it moves no node of the panel and none of its halves. It shows when the
+        nodes are extrapolated to the ends, where a smooth function misses by little.
+        """
+        assert kernel.weights is not None
+        ends = np.array([_AT_END, 1.0 - _AT_END])
+        seen = _looked(ends, self.generator, starts, length)
+        powers = np.vander(kernel.nodes, increasing=True)
+        extrapolate = np.linalg.solve(powers.T, np.vander(ends, kernel.nodes.size, increasing=True).T).T
+        held = kernel.weights.sum(axis=0)
+        missed = np.tensordot(force, extrapolate, axes=(1, 1)).transpose(0, 2, 1) - seen
+        size = _responses(held, missed).max(axis=1)
+        size[size <= _JUMP * max(_largest_response(held, force), _largest_response(held, seen))] = 0.0
+        return np.asarray(size * float(kernel.nodes[0]))
+
+
+def _looked(nodes: FloatArray, generator: Generator, starts: FloatArray, length: float) -> FloatArray:
+    """The forcing at these fractions of panels that begin at ``starts``, (n, q, r)."""
+    times = starts[:, None] + length * nodes
     force = generator.force(times.ravel())
     assert force is not None
     return force.reshape(*times.shape, -1)
@@ -208,50 +234,134 @@ def _looked(kernel: Kernel, generator: Generator, starts: FloatArray) -> FloatAr
 
 def _largest_response(held: FloatArray, force: FloatArray) -> float:
     """The largest g there would be if the forcing stayed as it is at one of the looks."""
-    looks = force.reshape(-1, force.shape[-1])
-    response = looks * held if held.ndim == 1 else looks @ held.T
-    return float(np.sqrt(np.square(response).sum(axis=1).max()))
+    return float(_responses(held, force).max())
+
+
+def _responses(held: FloatArray, force: FloatArray) -> FloatArray:
+    """The size of g for each forcing (..., r) if it stayed as it is."""
+    response = force * held if held.ndim == 1 else force @ held.T
+    return np.asarray(np.sqrt(np.square(response).sum(axis=-1)))
 
 
 def changing_step(
     propagator: Propagator, generator: Generator, t0: float, pieces: Pieces, tolerance: float
 ) -> LinearStep:
-    """Coefficients that change in time: steps of fourth order, halved until their halves agree with them."""
-    total, t, budget = None, t0, _FACTOR_STEPS
-    scale, worst, where = 0.0, 0.0, t0
+    """Coefficients that change in time: steps of fourth order, halved until their halves agree with them.
+
+    What is judged is the difference a step makes to the whole: stiff modes that
+    the next steps forget need not be right in between.
+    """
+    total, t, ends = _step(frozen(np.ones(generator.dim)), None, None), t0, []
     for length, count in pieces:
-        for k in range(count):
-            waiting = [(t + k * length, length, _commutator_free(propagator, generator, t + k * length, length))]
-            while waiting:
-                begin, h, whole = waiting.pop()
-                if math.isinf(tolerance):
-                    both = whole
-                else:
-                    left = _commutator_free(propagator, generator, begin, 0.5 * h)
-                    right = _commutator_free(propagator, generator, begin + 0.5 * h, 0.5 * h)
-                    budget -= 2
-                    both = None if left is None or right is None else compose(left, right)
-                    scale = max([scale, *(float(np.linalg.norm(s.g)) for s in (left, right, both) if s is not None)])
-                    error = _distance(whole, both, scale)
-                    if error > tolerance:
-                        if budget > 0 and begin + 0.25 * h > begin:
-                            waiting += [(begin + 0.5 * h, 0.5 * h, right), (begin, 0.5 * h, left)]
-                            continue
-                        if error > worst:
-                            worst, where = error, begin
-                if both is None:
-                    both = one_step(propagator, generator.at(begin + 0.5 * h), begin, h)
-                total = both if total is None else compose(total, both)
+        ends += [(t + k * length, length) for k in range(count)]
         t += count * length
-    if worst:
-        warnings.warn(
-            f"a factor of a coefficient changes faster near t = {where:.6g} than {_FACTOR_STEPS} steps can follow; "
-            f"the estimated error is {worst:.1g}. Give it as a TimeSeries, smooth it, or take shorter gaps.",
-            TimeWarning,
-            stacklevel=5,
-        )
-    assert total is not None
+    for done in range(0, len(ends), _WINDOW):
+        total = _changed(propagator, generator, total, ends[done : done + _WINDOW], _FACTOR_SLACK * tolerance)
     return total
+
+
+@dataclass(slots=True, eq=False)
+class _Panel:
+    """A step over [t, t + h], and the same as two halves."""
+
+    t: float
+    h: float
+    whole: LinearStep | None
+    bend: FloatArray  # how far the drift departs, at the ends or in the middle, from the line through the Gauss nodes
+    change: float  # its largest change from the beginning of the window
+    halves: tuple[LinearStep | None, LinearStep | None] = (None, None)
+    both: LinearStep | None = None
+
+
+def _changed(
+    propagator: Propagator, generator: Generator, before: LinearStep, ends: list[tuple[float, float]], tolerance: float
+) -> LinearStep:
+    """What came before, and then these steps."""
+
+    def taken(t: float, h: float) -> LinearStep | None:
+        return _commutator_free(propagator, generator, t, h)
+
+    def panel_of(t: float, h: float, whole: LinearStep | None) -> _Panel:
+        nodes = (0.5 - _GAUSS_2, 0.5 + _GAUSS_2, _AT_END, 0.5, 1.0 - _AT_END)
+        first, second, *others = (generator.at(t + c * h).A - start for c in nodes)
+        slope = (second - first) / (2.0 * _GAUSS_2)
+        away = [A - first - (c - nodes[0]) * slope for c, A in zip(nodes[2:], others, strict=True)]
+        bend = max(away, key=lambda A: float(np.abs(A).max()))
+        return _Panel(t, h, whole, bend, max(float(np.abs(A).max()) for A in (first, second, *others)))
+
+    def sound(panel: _Panel) -> LinearStep:
+        if panel.both is None:
+            panel.both = one_step(propagator, generator.at(panel.t + 0.5 * panel.h), panel.t, panel.h)
+        return panel.both
+
+    start = generator.at(ends[0][0]).A
+    panels = [panel_of(t, h, taken(t, h)) for t, h in ends]
+    budget = _FACTOR_STEPS
+    while True:
+        for panel in panels:
+            if math.isinf(tolerance):
+                panel.both = panel.whole
+            elif panel.both is None:
+                panel.halves = taken(panel.t, 0.5 * panel.h), taken(panel.t + 0.5 * panel.h, 0.5 * panel.h)
+                left, right = panel.halves
+                panel.both = None if left is None or right is None else compose(left, right)
+                budget -= 2
+        broken = [panel.whole is None or panel.both is None for panel in panels]
+        reached = list(accumulate((sound(panel) for panel in panels), compose, initial=before))
+        if math.isinf(tolerance):
+            return reached[-1]
+        errors = _effects(panels, reached)
+        open_ = [fails or error > tolerance for fails, error in zip(broken, errors, strict=True)]
+        if not any(open_):
+            return reached[-1]
+        if budget < 4 * sum(open_):
+            worst = int(np.argmax(errors))
+            warnings.warn(
+                f"a factor of a coefficient changes faster near t = {panels[worst].t:.6g} than {_FACTOR_STEPS} steps "
+                f"can follow; the estimated error is {sum(errors):.1g}. Give it as a TimeSeries, smooth it, or take "
+                "shorter gaps.",
+                TimeWarning,
+                stacklevel=6,
+            )
+            return reached[-1]
+        finer = []
+        for panel, split in zip(panels, open_, strict=True):
+            if split:
+                h = 0.5 * panel.h
+                finer += [panel_of(panel.t, h, panel.halves[0]), panel_of(panel.t + h, h, panel.halves[1])]
+            else:
+                finer.append(panel)
+        panels = finer
+
+
+def _effects(panels: list[_Panel], reached: list[LinearStep]) -> list[float]:
+    """How much each panel's halves change the end: F for states of size 1, g beside its own size, Q beside itself."""
+    end, after = reached[-1], np.eye(reached[-1].dim)
+    scale = max(float(np.linalg.norm(step.g)) for step in reached)
+    spread = 0.0 if end.noise_root is None else float(np.linalg.norm(end.Q))
+    grown = max(1.0, float(np.linalg.norm(end.F)) / math.sqrt(end.dim))
+    change = max(panel.change for panel in panels)
+    found = []
+    for panel, start in zip(reversed(panels), reversed(reached[:-1]), strict=True):
+        assert panel.both is not None
+        if panel.whole is None:
+            found.append(math.inf)
+        else:
+            one, two = compose(start, panel.whole), compose(start, panel.both)
+            error = float(np.linalg.norm(after @ (two.F - one.F))) / grown
+            if scale > 0.0:
+                error = max(error, float(np.linalg.norm(after @ (two.g - one.g))) / scale)
+            if spread > 0.0:
+                error = max(error, float(np.linalg.norm(after @ (two.Q - one.Q) @ after.T)) / spread)
+            if float(np.abs(panel.bend).max()) > _JUMP * change:
+                # A jump that no node of the step or of its halves sees lasts for at most 0.2 of it.
+                moved = 0.2 * panel.h * after @ panel.bend
+                error = max(error, float(np.linalg.norm(moved @ start.F)) / grown)
+                if scale > 0.0:
+                    error = max(error, float(np.linalg.norm(moved @ start.g)) / scale)
+            found.append(error)
+        after = after @ panel.both.F
+    return found[::-1]
 
 
 def _commutator_free(propagator: Propagator, generator: Generator, t: float, h: float) -> LinearStep | None:
@@ -290,15 +400,3 @@ def _mixed(near: Generator, a: float, far: Generator, b: float) -> Generator:
 
 def _vector(generator: Generator) -> FloatArray:
     return np.zeros(generator.dim) if generator.forcing is None else np.asarray(generator.forcing)
-
-
-def _distance(one: LinearStep | None, two: LinearStep | None, scale: float) -> float:
-    """How far two steps are apart: F for states of size 1, g beside ``scale``, Q beside itself."""
-    if one is None or two is None:
-        return math.inf
-    found = [float(np.linalg.norm(two.F - one.F)) / max(1.0, float(np.linalg.norm(two.F, 2)))]
-    if scale > 0.0:  # without forcing there is no g
-        found.append(float(np.linalg.norm(two.g - one.g)) / scale)
-    if two.noise_root is not None:
-        found.append(float(np.linalg.norm(two.Q - one.Q)) / float(np.linalg.norm(two.Q)))
-    return max(found)
