@@ -205,7 +205,7 @@ ORDERS = {
     "implicit Euler": (rk.ImplicitEuler(), 64, (0.9, 1.1)),
     "SDIRK2": (rk.SDIRK2(), 64, (1.85, 2.15)),
     # Moving boundary data are rough forcing (a flux lies in the dual of H^1/2): 2.5 to 2.8 of the classical 4 are left.
-    "exponential, 2 nodes": (rk.Exponential(nodes=2), 8, (2.4, 4.2)),
+    "exponential, 2 nodes": (rk.Exponential(nodes=2, tolerance=np.inf), 8, (2.4, 4.2)),
 }
 
 
@@ -236,7 +236,7 @@ def test_the_exponential_keeps_its_order_where_the_boundary_data_are_steady():
     u = 3 * sp.exp(x / 2) + 20 * x**2 * (1 - x) ** 2 * sp.sin(3 * TIME + x)
     pde, exact = manufactured(INTERVAL, {"x-": "D", "x+": "R"}, u)
     space = rk.whiten(pde, rk.GaussianRFF(60, 0.25), 1e-18)
-    errors, orders = observed_orders(space, exact, rk.Exponential(nodes=2), 32)
+    errors, orders = observed_orders(space, exact, rk.Exponential(nodes=2, tolerance=np.inf), 32)
     assert (orders > 3.0).all(), (errors, orders)
 
 
@@ -399,12 +399,13 @@ def test_inflow_through_an_insulated_wall_is_reported_as_growth():
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
-RAMP = rk.TimeSeries([0.0, 0.2, 0.5], [1.0, 3.0, 2.0])
+RAMP = rk.TimeSeries([0.0, 0.2, 0.5, 1.0], [1.0, 3.0, 2.0, 2.0])
 
 
 @pytest.mark.parametrize("kind", [rk.Dirichlet, rk.Neumann, lambda v: rk.Robin(2.0, v)], ids=["D", "N", "R"])
 def test_a_time_series_is_the_function_it_interpolates(kind):
-    """Two routes through the boundary integral: summed once and scaled, or evaluated point by point."""
+    """Two routes through the boundary integral: summed once and integrated exactly between knots, or evaluated point
+    by point and followed by halving."""
     marched = []
     for value in (RAMP, lambda x, t: np.full(len(x), np.interp(t, RAMP.times, RAMP.values))):
         pde = rk.Heat(SQUARE, boundary={"*": kind(value)})
@@ -414,8 +415,8 @@ def test_a_time_series_is_the_function_it_interpolates(kind):
         for t0, t1 in itertools.pairwise([0.0, 0.1, 0.35, 0.9]):
             belief = kalman.forecast(belief, model.step(t0, t1))
         marched.append(model.field(belief, 0.9).mean(SQUARE.grid(9)))
-    # Rounding of sums over the boundary points, amplified by at most 1 / trace_eps in the lift.
-    assert_allclose(marched[0], marched[1], rtol=1e-9, atol=1e-9)
+    # The tolerance of halving, 1e-7 of a field of size 3, in three gaps; a gap with three looks misses it by 1e-3.
+    assert_allclose(marched[0], marched[1], rtol=0, atol=1e-6)
     assert np.abs(marched[0]).max() > 0.1
 
 

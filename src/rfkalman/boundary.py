@@ -9,9 +9,10 @@ derivative of the data is ever needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import galerkin
 from ._checks import FloatArray, frozen
@@ -19,7 +20,7 @@ from .conditions import TimeSeries, Unknown, Value, evaluate
 from .domains import BoundaryRule, Domain
 from .errors import ValueRangeError
 from .features.base import FeatureMap
-from .pde import PROBE_TIMES
+from .statespace import Forcing, Series, union
 
 __all__ = ["EdgeIntegral", "Lift", "Part", "UnknownShape", "correlated_modes"]
 
@@ -29,6 +30,7 @@ ABSURD_LIFT = 10.0
 #: The first must lie below the square of any strength that matters: a field with sources is not harmonic, and under
 #: mixed conditions 1e-6 pulls weak directions to the harmonic extension (error 2.5e-4 instead of 2e-6, pentagon).
 _STIFFNESSES = (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+_TIMES_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,43 +52,52 @@ class EdgeIntegral:
     Parameters
     ----------
     entries : iterable of (Part, points (n, d), rows (n, k))
+
+    Attributes
+    ----------
+    steady : (k,) array
+        What the numbers give.
+    series : list of Series
     """
 
     def __init__(self, entries: Iterable[tuple[Part, FloatArray, FloatArray]], k: int) -> None:
-        self._steady = np.zeros(k)
-        self._series: list[tuple[TimeSeries, FloatArray]] = []
+        self.steady = np.zeros(k)
+        self.series: list[Series] = []
         self._functions: list[tuple[Part, FloatArray, FloatArray]] = []
         for part, x, rows in entries:
             value = part.value.mean if isinstance(part.value, Unknown) else part.value
             if isinstance(value, float):
-                self._steady += value * rows.sum(axis=0)
+                self.steady += value * rows.sum(axis=0)
             elif isinstance(value, TimeSeries):
-                self._series.append((value, rows.sum(axis=0)))
+                self.series.append(Series(f"the series on {part.name}", value.times, value.values, rows.sum(axis=0)))
             else:
                 self._functions.append((part, x, rows))
 
     @property
-    def is_steady(self) -> bool:
-        """Whether the sum is the same at all times."""
-        return not self._series and not self._functions
+    def has_functions(self) -> bool:
+        """Whether a value is a function, of which nothing is known beforehand."""
+        return bool(self._functions)
 
     @property
-    def busy_times(self) -> tuple[float, ...]:
-        """Times at which the sum is worth a look: when each time series is largest."""
-        return tuple(float(s.times[np.argmax(np.abs(s.values))]) for s, _ in self._series)
+    def is_steady(self) -> bool:
+        """Whether the sum is the same at all times."""
+        return not self.series and not self._functions
 
     @property
     def is_zero(self) -> bool:
         """Whether there is nothing to sum."""
-        return self.is_steady and not self._steady.any()
+        return self.is_steady and not self.steady.any()
 
-    def __call__(self, t: float) -> FloatArray:
-        total = self._steady.copy()
-        for series, vector in self._series:
-            total += series(t) * vector
+    def functions(self, times: FloatArray) -> FloatArray:
+        """What the functions add at these times, (q, k)."""
+        total = np.zeros((len(times), self.steady.size))
         for part, x, rows in self._functions:
-            total += evaluate(f"the value on {part.name}", part.value, x, t) @ rows
+            total += np.stack([evaluate(f"the value on {part.name}", part.value, x, float(t)) for t in times]) @ rows
         return total
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        """All of it at these times, (q, k)."""
+        return Forcing(self.steady, tuple(self.series), self.functions if self._functions else None)(times)
 
 
 def natural_entries(
@@ -108,8 +119,11 @@ class Lift:
     squared resolutions). Data that jump between adjoining parts are traces of no
     field of finite energy: alpha is raised until the energy no longer depends on
     it, which rounds the jump off over about one resolution, and the misfit is
-    reported. Measured on the square with one face at 1 and the others at 0:
-    error 1e-2 to 2e-2 in the interior, where a cut by strength gave 0.1 to 4.
+    reported. Numbers and series have one alpha, that of the knot which needs most;
+    where a value is a function of time, each time has its own, found from the
+    values then: nothing is assumed about times nobody has asked for. Measured on
+    the square with one face at 1 and the others at 0: error 1e-2 to 2e-2 in the
+    interior, where a cut by strength gave 0.1 to 4.
 
     Parameters
     ----------
@@ -135,10 +149,16 @@ class Lift:
         self._sum = EdgeIntegral([(part, x, block) for part, x, _, block in self._entries], strengths.size)
         self._strengths = strengths
         self._energy = energy
-        self.alpha, self.norm, self.misfit = _STIFFNESSES[0], 0.0, 0.0
-        for t in (0.0,) if self._sum.is_steady else (*PROBE_TIMES, *self._sum.busy_times):
-            self._fit(t)
-        self._solve = _lifting(strengths, energy, self.alpha)
+        self._solves = [_lifting(strengths, energy, alpha) for alpha in _STIFFNESSES]
+        self.norm, self.misfit = 0.0, 0.0
+        self._level = 0
+        if self._sum.has_functions or self._sum.is_steady:
+            self._look(np.zeros(1))
+        else:
+            # Between knots the data are mixtures of those at the knots: what tames these tames all.
+            times = union([series.times for series in self._sum.series])
+            for i in range(0, len(times), _TIMES_AT_ONCE):
+                self._look(times[i : i + _TIMES_AT_ONCE])
 
     @property
     def is_steady(self) -> bool:
@@ -150,47 +170,96 @@ class Lift:
         """Whether all known values are zero."""
         return self._sum.is_zero
 
+    @property
+    def alpha(self) -> float:
+        """Weight of the energy, for values that are numbers and series."""
+        return _STIFFNESSES[self._level]
+
+    @property
+    def forcing(self) -> Forcing:
+        """zeta by its kinds: one linear map of numbers and series, a function of time where a value is one."""
+        data = self._sum
+        if data.has_functions:
+            bends = union([s.times for s in data.series])
+            return Forcing(np.zeros(self._strengths.size), function=self._tamed_at, bends=bends)
+        solve = self._solves[self._level]
+        return Forcing(solve @ data.steady, tuple(replace(s, push=solve @ s.push) for s in data.series))
+
     def __call__(self, t: float) -> FloatArray:
         """zeta, (r1,)."""
-        return self._solve @ self._sum(t)
+        if self._sum.has_functions:
+            return np.asarray(self._tamed_at(np.array([t]))[0])
+        total = self._sum.steady.copy()
+        for series in self._sum.series:
+            total += float(series(np.array([t]))[0]) * series.push
+        return np.asarray(self._solves[self._level] @ total)
 
     def shape(self, part: Part) -> UnknownShape:
         """How an unknown value on one of the parts is lifted; each of its modes with its own alpha."""
         assert isinstance(part.value, Unknown)
         _, x, w, block = next(entry for entry in self._entries if entry[0].name == part.name)
         modes = correlated_modes(x, w, part.value.length)
-        columns = [self._tamed(block.T @ mode, 0.0)[1] for mode in modes.T]
+        data = [block.T @ mode for mode in modes.T]
+        columns = [self._solves[int(self._levels(b[None])[0])] @ b for b in data]
         return UnknownShape(part.name, part.value, frozen(np.stack(columns, axis=1)), None)
 
-    def _fit(self, t: float) -> None:
-        size2 = 0.0
-        for part, x, w, _ in self._entries:
-            value = part.value.mean if isinstance(part.value, Unknown) else part.value
-            size2 += float(w @ np.square(evaluate(f"the value on {part.name}", value, x, t)))
-        size = float(np.sqrt(size2))
-        if size == 0.0:
-            return
-        b = self._sum(t)
-        alpha, zeta = self._tamed(b, self.alpha)
-        outside = max(size2 - float(b @ b), 0.0) + float(np.square(self._strengths * zeta - b).sum())
-        norm, misfit = float(np.linalg.norm(zeta)) / size, float(np.sqrt(outside)) / size
-        if norm > ABSURD_LIFT:
-            raise ValueRangeError(
-                f"the boundary values at t = {t:g} need a lifted field {norm:.0f} times their size: they jump or vary "
-                "faster than the features can follow. Smooth them (a ramp at the joint), use more features or a "
-                "smaller length_scale."
-            )
-        self.alpha, self.norm, self.misfit = alpha, max(self.norm, norm), max(self.misfit, misfit)
+    def _look(self, times: FloatArray) -> None:
+        """Raise the common level to what these times need, and note how well their values are followed."""
+        B, sizes2 = self._data(times)
+        self._level = max(self._level, int(self._levels(B)[sizes2 > 0.0].max(initial=0)))
+        Z = B @ self._solves[self._level].T
+        norms = self._checked_norms(times, Z, sizes2)
+        outside = np.maximum(sizes2 - np.square(B).sum(axis=1), 0.0) + np.square(Z * self._strengths - B).sum(axis=1)
+        misfits = np.sqrt(np.divide(outside, sizes2, out=np.zeros_like(outside), where=sizes2 > 0.0))
+        self.norm, self.misfit = max(self.norm, float(norms.max())), max(self.misfit, float(misfits.max()))
 
-    def _tamed(self, b: FloatArray, at_least: float) -> tuple[float, FloatArray]:
-        """The smallest alpha at which the energy has stopped depending on it, and that lift."""
-        last = _lifting(self._strengths, self._energy, _STIFFNESSES[-1]) @ b
-        bound = 1.25 * float(last @ self._energy @ last) + 1e-12 * float(b @ b)
-        for alpha in _STIFFNESSES:
-            zeta = _lifting(self._strengths, self._energy, alpha) @ b
-            if alpha >= at_least and float(zeta @ self._energy @ zeta) <= bound:
-                return alpha, zeta
-        return _STIFFNESSES[-1], last
+    def _tamed_at(self, times: FloatArray) -> FloatArray:
+        """zeta (q, r1) where values are functions of time: alpha follows from the values of each time alone."""
+        B, sizes2 = self._data(times)
+        levels = self._levels(B)
+        Z = np.empty_like(B)
+        for level in np.unique(levels):
+            Z[levels == level] = B[levels == level] @ self._solves[level].T
+        self._checked_norms(times, Z, sizes2)
+        return Z
+
+    def _data(self, times: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The boundary values at these times in the left vectors, (q, r1), and their squared size, (q,)."""
+        B, sizes2 = np.zeros((len(times), self._strengths.size)), np.zeros(len(times))
+        for part, x, w, block in self._entries:
+            value = part.value.mean if isinstance(part.value, Unknown) else part.value
+            if callable(value) and not isinstance(value, TimeSeries):
+                g = np.stack([evaluate(f"the value on {part.name}", value, x, float(t)) for t in times])
+                B += g @ block
+                sizes2 += np.square(g) @ w
+            else:
+                v = np.interp(times, value.times, value.values) if isinstance(value, TimeSeries) else value
+                B += np.multiply.outer(np.broadcast_to(v, len(times)), block.sum(axis=0))
+                sizes2 += np.square(v) * w.sum()
+        return B, sizes2
+
+    def _checked_norms(self, times: FloatArray, Z: FloatArray, sizes2: FloatArray) -> FloatArray:
+        """Size of each lift beside its data; refuses one that no field of this space can mean."""
+        lifted = np.sqrt(np.square(Z).sum(axis=1))
+        norms = np.divide(lifted, np.sqrt(sizes2), out=np.zeros_like(lifted), where=sizes2 > 0.0)
+        worst = int(np.argmax(norms))
+        if norms[worst] > ABSURD_LIFT:
+            raise ValueRangeError(
+                f"the boundary values at t = {times[worst]:g} need a lifted field {norms[worst]:.0f} times their size: "
+                "they jump or vary faster than the features can follow. Smooth them (a ramp at the joint), use more "
+                "features or a smaller length_scale."
+            )
+        return np.asarray(norms)
+
+    def _levels(self, B: FloatArray) -> NDArray[np.intp]:
+        """For each row of data, the smallest alpha at which the energy has stopped depending on it, by its index."""
+        energies = np.empty((len(self._solves), len(B)))
+        for i, solve in enumerate(self._solves):
+            Z = B @ solve.T
+            energies[i] = np.einsum("ij,ij->i", Z @ self._energy, Z)
+        tame = energies <= 1.25 * energies[-1] + 1e-12 * np.square(B).sum(axis=1)
+        tame[-1] = True
+        return np.asarray(np.argmax(tame, axis=0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ RFKalmanError
 RFKalmanWarning
 ├── QuadratureWarning     the orthonormality defect is visible
 ├── SpaceWarning          the space works, but something about it should be known
+├── TimeWarning           data in time end before the gap does, or change faster than it was followed
 └── NoiseWarning          a noise level that looks like a slip
 
 Each error also derives from the built-in it specialises, so ``except ValueError`` works.
@@ -78,6 +79,10 @@ class QuadratureWarning(RFKalmanWarning):
 
 class SpaceWarning(RFKalmanWarning):
     """A space that works, with a property its user should know."""
+
+
+class TimeWarning(RFKalmanWarning):
+    """Known data end before a gap does, or change faster within it than they were followed."""
 
 
 class NoiseWarning(RFKalmanWarning):

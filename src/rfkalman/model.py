@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from .observation import Functional
 from .prior import Prior
 from .propagators import CachedSteps, Exponential, Propagator
 from .space import WhitenedSpace
-from .statespace import Gaussian, Generator, LinearStep, Observation, _noise_std
+from .statespace import Forcing, Gaussian, Generator, LinearStep, Observation, _noise_std
 
 __all__ = ["Model", "UnknownReport"]
 
@@ -251,8 +251,7 @@ def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedS
     given = field_part.forcing
     forcing: Any = None
     if callable(given):
-        def forcing(times: FloatArray) -> FloatArray:
-            return np.hstack([given(times) + steady, np.zeros((len(times), n - r))])
+        forcing = replace(Forcing.of(given, r).plus(steady), dim=n)
     elif given is not None or steady.any():
         forcing = np.concatenate([(0.0 if given is None else given) + steady, np.zeros(n - r)])
     varying = None
@@ -267,8 +266,9 @@ def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedS
             return joined(field_part.at(t), blocks, space)
 
     return Generator(
-        whole(field_part.A), forcing, noise if noise.shape[1] else None, padded(field_part.explicit), varying
-    )
+        whole(field_part.A), forcing, noise if noise.shape[1] else None, padded(field_part.explicit), varying,
+        field_part.factors,
+    )  # fmt: skip
 
 
 def _slices(r: int, blocks: Sequence[BoundBlock]) -> list[tuple[BoundBlock, slice]]:

@@ -35,7 +35,7 @@ from .features.base import FeatureMap
 from .galerkin import Term
 from .health import SpaceReport
 from .pde import LinearPDE
-from .statespace import Generator
+from .statespace import Forcing, Generator, Series
 
 __all__ = ["Basis", "Frame", "WhitenedSpace"]
 
@@ -244,31 +244,37 @@ class WhitenedSpace(Basis):
 
         if not self.pde.factors:
             return frozen_at(None)
-        return replace(frozen_at(0.0), varying=frozen_at)
+        series = tuple(
+            (f"the factor of {name}", factor.times)
+            for name, factor in self.pde.factors.items() if isinstance(factor, TimeSeries)
+        )  # fmt: skip
+        return replace(frozen_at(0.0), varying=frozen_at, factors=series)
 
-    def load(self) -> Callable[[FloatArray], FloatArray] | FloatArray | None:
+    def load(self) -> Forcing | FloatArray | None:
         """Everything known that drives the coefficients: sources, fluxes, ambients and Dirichlet values.
 
-        None, a constant vector (r,), or a function of (q,) times that gives (q, r).
+        None, a constant vector (r,), or a :class:`Forcing`, which is a function of (q,) times that gives (q, r).
         """
         return self._drivers().load(self._operator(None))
 
     def _drivers(self) -> _Drivers:
         r = self.rank
         steady = np.zeros(r)
-        moving: list[Callable[[float], FloatArray]] = []
+        series: list[Series] = []
+        moving: list[Callable[[FloatArray], FloatArray]] = []
         source = self.pde.source
         if callable(source):
             moving.append(_SourceLoad(self))
         elif source is not None:
             steady += source * self.unit_load[:r]
         natural = self.natural_integral()
-        if natural is not None and natural.is_steady:
-            steady += natural(0.0)[:r]
-        elif natural is not None:
-            moving.append(_EdgeLoad(self, natural))
+        if natural is not None:
+            steady += natural.steady[:r]
+            series += [replace(s, push=s.push[:r]) for s in natural.series]
+            if natural.has_functions:
+                moving.append(_EdgeLoad(self, natural))
         lift = self.lift()
-        return _Drivers(steady, tuple(moving), None if lift is None or lift.is_zero else lift)
+        return _Drivers(steady, tuple(series), tuple(moving), None if lift is None or lift.is_zero else lift)
 
     # -- the boundary -------------------------------------------------------------------------------------------------
 
@@ -379,24 +385,34 @@ class WhitenedSpace(Basis):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Drivers:
-    """What is known to push the coefficients: a constant vector, functions of time, and lifted boundary values."""
+    """What is known to push the coefficients: a constant vector, series, functions of time, lifted boundary values."""
 
     steady: FloatArray
-    moving: tuple[Callable[[float], FloatArray], ...]
+    series: tuple[Series, ...]
+    moving: tuple[Callable[[FloatArray], FloatArray], ...]
     lift: Lift | None
 
-    def load(self, K: FloatArray) -> Callable[[FloatArray], FloatArray] | FloatArray | None:
+    def load(self, K: FloatArray) -> Forcing | FloatArray | None:
         """The load under a stiffness K of the frame; Dirichlet values push through its coupling block."""
-        steady, moving = self.steady, list(self.moving)
+        steady, series, moving, bends = self.steady, list(self.series), list(self.moving), np.empty(0)
         if self.lift is not None:
-            lift, r = self.lift, steady.size
-            if lift.is_steady:
-                steady = steady - K[:r, r:] @ lift(0.0)
+            r = steady.size
+            coupling, lifted = -K[:r, r:], self.lift.forcing
+            if self.lift.is_steady:
+                steady = steady - K[:r, r:] @ self.lift(0.0)
             else:
-                moving.append(lambda t: -K[:r, r:] @ lift(t))
-        if not moving:
+                steady = steady + coupling @ lifted.steady
+            series += [replace(s, push=coupling @ s.push) for s in lifted.series]
+            if lifted.function is not None:
+                function, bends = lifted.function, lifted.bends
+                moving.append(lambda times: function(times) @ coupling.T)
+        if not moving and not series:
             return steady if steady.any() else None
-        return lambda times: np.stack([steady + sum(part(float(t)) for part in moving) for t in times])
+
+        def together(times: FloatArray) -> FloatArray:
+            return np.asarray(sum(part(times) for part in moving))
+
+        return Forcing(steady, tuple(series), together if moving else None, bends)
 
 
 class _Looks:
@@ -444,12 +460,14 @@ class _SourceLoad:
         self._hard_times = [*self._hard_times[-15:], t]
         self._use(space.rule_for(name, lambda x: np.stack([source_at(x, s) for s in self._hard_times], axis=1)))
 
-    def __call__(self, t: float) -> FloatArray:
-        if self._looks.due():
-            self._look(t)
-        load = np.zeros(self._space.rank)
+    def __call__(self, times: FloatArray) -> FloatArray:
+        for t in times:
+            if self._looks.due():
+                self._look(float(t))
+        pde = self._space.pde
+        load = np.zeros((len(times), self._space.rank))
         for x, weighted in self._kept if self._kept is not None else self._blocks():
-            load += self._space.pde.source_at(x, t) @ weighted
+            load += np.stack([pde.source_at(x, float(t)) for t in times]) @ weighted
         return load
 
 
@@ -468,13 +486,13 @@ class _EdgeLoad:
         ]
         self._looks = _Looks()
 
-    def __call__(self, t: float) -> FloatArray:
-        if self._looks.due():
+    def __call__(self, times: FloatArray) -> FloatArray:
+        for t in (float(t) for t in times if self._looks.due()):
             for name, value, *rules in self._judged:
                 (here, _), (there, size) = (_edge_moments(name, value, t, rule) for rule in rules)
                 error = float(np.abs(there - here).max()) / size if size > 0.0 else 0.0
                 _judge_load(f"{name} at t = {t:g}", error, f"{rules[0].n_points} boundary points")
-        return self._natural(t)[: self._rank]
+        return self._natural.functions(times)[:, : self._rank]
 
 
 def _edge_moments(name: str, value: Any, t: float, rule: BoundaryRule) -> tuple[FloatArray, float]:

@@ -16,8 +16,8 @@ matrices of the paper (``A``, ``F``, ``g``, ``Q``, ``R``, ``cov``) are formed wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,7 @@ from ._checks import FloatArray, as_array, as_finite, as_number, frozen, require
 from ._linalg import cholesky, psd_root
 from .errors import ShapeError, ValueRangeError
 
-__all__ = ["Gaussian", "Generator", "LinearStep", "Observation"]
+__all__ = ["Forcing", "Gaussian", "Generator", "LinearStep", "Observation", "Series"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +93,101 @@ def _gaussian(mean: FloatArray, root: FloatArray) -> Gaussian:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """A known value in time and what it pushes: linear between its times, constant beyond them.
+
+    Parameters
+    ----------
+    name : str
+        Whose values these are, for messages.
+    times, values : (n,) array
+        The times increase.
+    push : (r,) array
+        What a value of 1 adds to dz/dt.
+    """
+
+    name: str
+    times: FloatArray
+    values: FloatArray
+    push: FloatArray
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        """Its values at these times."""
+        return np.interp(times, self.times, self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forcing:
+    """Forcing that moves, by its kinds: f(t) = steady + sum of series + function(t).
+
+    A propagator integrates what is linear between known times exactly, and has
+    to look for itself only at the function.
+
+    Parameters
+    ----------
+    steady : (r,) array
+    series : tuple of Series
+    function : callable, optional
+        Of (q,) times, giving (q, r).
+    bends : (n,) array, optional
+        Times, increasing, at which the function is known to bend.
+    dim : int, optional
+        Length of the state where the forcing enters its first r components only.
+    """
+
+    steady: FloatArray
+    series: tuple[Series, ...] = ()
+    function: Callable[[FloatArray], FloatArray] | None = None
+    bends: FloatArray = field(default_factory=lambda: np.empty(0))
+    dim: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dim == 0:
+            object.__setattr__(self, "dim", self.steady.size)
+
+    @classmethod
+    def of(cls, given: Callable[[FloatArray], FloatArray] | FloatArray | None, r: int) -> Forcing:
+        """Any forcing of a generator of dimension r, by its kinds."""
+        if isinstance(given, Forcing):
+            return given
+        if callable(given):
+            return cls(np.zeros(r), function=given)
+        return cls(np.zeros(r) if given is None else given)
+
+    @property
+    def reach(self) -> int:
+        """How many of the first components it enters, r."""
+        return self.steady.size
+
+    @property
+    def knots(self) -> FloatArray:
+        """Times at which a series bends, increasing."""
+        return union([series.times for series in self.series])
+
+    def own(self, times: FloatArray) -> FloatArray:
+        """On the components it enters, (q, r)."""
+        total = np.broadcast_to(self.steady, (len(times), self.reach)).copy()
+        for series in self.series:
+            total += series(times)[:, None] * series.push
+        if self.function is not None:
+            total += self.function(times)
+        return total
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        own = self.own(times)
+        return own if self.reach == self.dim else np.hstack([own, np.zeros((len(times), self.dim - self.reach))])
+
+    def plus(self, steady: FloatArray, series: tuple[Series, ...] = ()) -> Forcing:
+        """With a constant push and more series, each on the first r components."""
+        return replace(self, steady=self.steady + steady, series=(*self.series, *series))
+
+
+def union(times: Sequence[FloatArray]) -> FloatArray:
+    """All of these times once, increasing."""
+    return frozen(np.unique(np.concatenate(times))) if times else frozen(np.empty(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Generator:
     """A linear system in continuous time: dz = (A z + f(t)) dt + L dW.
 
@@ -101,7 +196,8 @@ class Generator:
     drift : (r,) or (r, r) array_like
         A, as its diagonal where it is diagonal. For a PDE, A = -stiffness.
     forcing : callable or (r,) array_like, optional
-        f: a constant vector, or a function of (q,) times that gives (q, r).
+        f: a constant vector, or a function of (q,) times that gives (q, r);
+        a :class:`Forcing` also says of what kind it is.
     noise_root : (r, k) array_like, optional
         L; the process noise has covariance L L^T per unit of time.
     explicit : (r, r) array_like, optional
@@ -109,7 +205,10 @@ class Generator:
         (advection); it is contained in ``drift``, not added to it.
     varying : callable, optional
         For coefficients that change in time: gives the generator with everything
-        frozen at a time; this one is then its value at one of them.
+        frozen at a time; this one is then its value at one of them. What it
+        gives must be affine in the coefficients.
+    factors : tuple of (name, times)
+        Series by which the coefficients change, and where they bend.
     """
 
     drift: FloatArray
@@ -117,6 +216,7 @@ class Generator:
     noise_root: FloatArray | None = None
     explicit: FloatArray | None = None
     varying: Callable[[float], Generator] | None = None
+    factors: tuple[tuple[str, FloatArray], ...] = ()
 
     def __post_init__(self) -> None:
         drift = _diagonal_or_square("drift", self.drift)

@@ -15,14 +15,13 @@ from .._checks import FloatArray
 from ..blocks import Block, SensorOffset, SourceField
 from ..coefficients import inclusion, layers, modulated, profile
 from ..conditions import Condition as LibraryCondition
-from ..conditions import Dirichlet, Neumann, Periodic, Robin, TimeSeries, Unknown
+from ..conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
 from ..domains import Ball, Box, Domain, Interval, Mesh, Polygon
 from ..errors import RFKalmanError
 from ..model import Model
 from ..pde import LinearPDE
 from ..prior import FromFunction, Prior, Sobolev, isotropic
 from ..processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from ..propagators import Exponential
 from ..space import WhitenedSpace
 from .auto import correlation_length, space_of
 from .driven import Bump, Drive, DrivenModel, PointStrength
@@ -75,11 +74,11 @@ def _built(problem: Problem) -> Setup:
     clock, domain = seen["time"], seen["domain"]
     sensors = _sensors(problem, domain, seen["sensors"], warned)
     sources = _bumps(problem, domain, sensors, notes)
-    pde, tables = _pde(problem, domain, clock, notes)
+    pde = _pde(problem, domain, clock, notes)
     length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
     space, said = space_of(problem, pde, length, [bump for _, bump in sources], int(sensors.inside.sum()), notes)
     warned += said
-    model = _model(problem, space, length, sources, sensors, clock, tables, notes, warned)
+    model = _model(problem, space, length, sources, sensors, clock, notes, warned)
     _remark_on_sensors(problem, pde, sensors, warned)
     _remark_on_jumps(problem, pde, warned)
     low, high = problem.numbers("input.range") if problem.input.range is not None else (-math.inf, math.inf)
@@ -314,18 +313,16 @@ def _axis(problem: Problem, axis: str | int) -> int:
     return axis if isinstance(axis, int) else problem.axes.index(axis)
 
 
-def _pde(problem: Problem, domain: Domain, clock: Clock, notes: list[str]) -> tuple[LinearPDE, list[TimeSeries]]:
+def _pde(problem: Problem, domain: Domain, clock: Clock, notes: list[str]) -> LinearPDE:
     physics = problem.physics
-    tables: list[TimeSeries] = []
     velocity: Any = None
     if isinstance(physics.velocity, VelocityTable):
         key = "physics.velocity"
         factor = time_series(problem, f"{key}.factor", physics.velocity.factor, "factor", clock)
-        tables.append(factor)
         velocity = modulated(problem.numbers(f"{key}.value"), factor)
     elif physics.velocity is not None:
         velocity = problem.numbers("physics.velocity")
-    conditions = _conditions(problem, domain, clock, tables)
+    conditions = _conditions(problem, domain, clock)
     if not conditions:
         notes.append("physics.boundary was not given: nothing passes through the boundary (flux = 0 everywhere).")
     try:
@@ -340,7 +337,7 @@ def _pde(problem: Problem, domain: Domain, clock: Clock, notes: list[str]) -> tu
         )
     except RFKalmanError as error:
         raise problem.error("physics", str(error)) from error
-    return pde, tables
+    return pde
 
 
 def _diffusion(problem: Problem, domain: Domain) -> Any:
@@ -367,11 +364,9 @@ def _diffusion(problem: Problem, domain: Domain) -> Any:
     return problem.number(key)
 
 
-def _conditions(
-    problem: Problem, domain: Domain, clock: Clock, tables: list[TimeSeries]
-) -> dict[str, LibraryCondition]:
+def _conditions(problem: Problem, domain: Domain, clock: Clock) -> dict[str, LibraryCondition]:
     return {
-        name: _condition(problem, dotted(("physics", "boundary", name)), condition, clock, tables)
+        name: _condition(problem, dotted(("physics", "boundary", name)), condition, clock)
         for name, condition in problem.physics.boundary.items()
     }
 
@@ -394,14 +389,11 @@ def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
     return found
 
 
-def _condition(
-    problem: Problem, key: str, given: Condition, clock: Clock, tables: list[TimeSeries]
-) -> LibraryCondition:
+def _condition(problem: Problem, key: str, given: Condition, clock: Clock) -> LibraryCondition:
     def value(name: str, kind: str) -> Any:
         entry = getattr(given, name)
         if isinstance(entry, Series):
-            tables.append(time_series(problem, f"{key}.{name}", entry, kind, clock))
-            return tables[-1]
+            return time_series(problem, f"{key}.{name}", entry, kind, clock)
         if isinstance(entry, UnknownTable):
             return _unknown(problem, f"{key}.{name}.unknown", entry.unknown)
         return problem.number(f"{key}.{name}")
@@ -477,7 +469,7 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
 
 def _model(
     problem: Problem, space: WhitenedSpace, length: float, sources: list[tuple[int, Bump]], sensors: SensorTable,
-    clock: Clock, tables: list[TimeSeries], notes: list[str], warned: list[str],
+    clock: Clock, notes: list[str], warned: list[str],
 ) -> Model:  # fmt: skip
     blocks: list[Block] = []
     drives: list[Drive] = []
@@ -487,9 +479,7 @@ def _model(
             unknown = _unknown(problem, f"{key}.unknown", source.strength.unknown)
             blocks.append(PointStrength(bump, unknown.mean, unknown.std, unknown.process, source.name))
         elif isinstance(source.strength, Series):
-            series = time_series(problem, key, source.strength, "strength", clock)
-            tables.append(series)
-            drives.append((bump, series))
+            drives.append((bump, time_series(problem, key, source.strength, "strength", clock)))
         else:
             drives.append((bump, problem.number(key)))
     blocks += _source_field(problem, length)
@@ -500,15 +490,7 @@ def _model(
         per = problem.given("physics.process_noise.per", 1.0)
         own = problem.given("physics.process_noise.length", length)
         noise = Sobolev(problem.number("physics.process_noise.change") / math.sqrt(per), own, given.smoothness)
-    # Tables bend at their times; a step must not leap over them.
-    gaps = [float(np.diff(table.times).min()) for table in tables if table.times.size > 1]
-    propagator = Exponential(max_step=min(gaps)) if gaps else Exponential()
-    if gaps:
-        notes.append(
-            f"tables in time limit a step to {min(gaps):.3g} {problem.time.unit}, their smallest spacing; steps longer "
-            "than that are cut."
-        )
-    options: dict[str, Any] = {"propagator": propagator, "process_noise": noise, "blocks": blocks, "start": 0.0}
+    options: dict[str, Any] = {"process_noise": noise, "blocks": blocks, "start": 0.0}
     prior = _prior(problem, space, length, notes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -22,7 +22,7 @@ from ..model import Model
 from ..processes import Process
 from ..propagators import CachedSteps
 from ..space import WhitenedSpace
-from ..statespace import Generator
+from ..statespace import Forcing, Generator, Series
 
 __all__ = ["Bump", "Drive", "DrivenModel", "PointStrength"]
 
@@ -113,37 +113,32 @@ class DrivenModel(Model):
 
     def __init__(self, drives: Sequence[Drive], *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        steady = np.zeros(self.dim)
-        moving: list[tuple[TimeSeries, FloatArray]] = []
+        steady = np.zeros(self.space.rank)
+        moving: list[Series] = []
         for bump, strength in drives:
-            load = np.zeros(self.dim)
-            load[: self.space.rank] = bump.load(self.space)
+            load = bump.load(self.space)
             if isinstance(strength, TimeSeries):
-                moving.append((strength, load))
+                place = ", ".join(f"{c:g}" for c in bump.centre)
+                moving.append(Series(f"the strength of the source at ({place})", strength.times, strength.values, load))
             else:
                 steady += strength * load
         # The base class seals itself when it is built; this is still its construction.
-        object.__setattr__(self, "generator", _pushed(self.generator, frozen(steady), tuple(moving)))
+        object.__setattr__(self, "generator", _pushed(self.generator, steady, tuple(moving)))
         object.__setattr__(self, "_steps", CachedSteps(self.generator, self.propagator, anchor=self.start))
 
 
-def _pushed(base: Generator, steady: FloatArray, moving: tuple[tuple[TimeSeries, FloatArray], ...]) -> Generator:
-    given = base.forcing
+def _pushed(base: Generator, steady: FloatArray, moving: tuple[Series, ...]) -> Generator:
+    given, r = base.forcing, steady.size
     forcing: Any
-    if moving or callable(given):
-
-        def forcing(times: FloatArray) -> FloatArray:
-            total = np.broadcast_to(steady, (len(times), steady.size)).copy()
-            if callable(given):
-                total += given(times)
-            elif given is not None:
-                total += given
-            for strength, load in moving:
-                total += np.interp(times, strength.times, strength.values)[:, None] * load
-            return total
-
+    if isinstance(given, Forcing):
+        forcing = given.plus(steady, moving)
     else:
-        forcing = steady if given is None else given + steady
+        assert not callable(given)
+        own = np.zeros(base.dim)
+        own[:r] = steady
+        forcing = own if given is None else given + own
+        if moving:
+            forcing = Forcing(forcing[:r], moving, dim=base.dim)
     varying = base.varying
     if varying is None:
         return replace(base, forcing=forcing)

@@ -14,7 +14,8 @@ ARS443            3      2.1          L        the same, smaller error constant
 
 ``order`` is the classical order; ``stiff_order`` was observed with decay rates
 from 10 to 3000, a skew part and rough forcing (q = 1, 2, 3 nodes for the
-exponential). Only the exponential makes a split gap equal to one gap.
+exponential, without halving). Only the exponential makes a split gap equal to one
+gap and follows functions of time by itself; every scheme is cut where a series bends.
 """
 
 from __future__ import annotations

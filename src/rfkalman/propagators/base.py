@@ -6,29 +6,38 @@ The expensive part of a step depends on the length of the gap alone::
     g = sum_j G_j f(t + c_j dt)     cheap, evaluated for every gap
 
 so kernels are what is cached, and a gap cut into n equal sub-steps needs one.
+
+A step is a function of the generator, the propagator, the anchor and the two
+times, whatever was asked before: remembering changes no bit. Every gap is cut where
+a series bends, whichever the scheme, and a gap beyond the end of a series is said.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Protocol
 
 import numpy as np
 
 from .._checks import FloatArray, as_count, as_number, as_positive, frozen
 from .._linalg import compress_root
-from ..errors import TimeError, ValueRangeError
-from ..statespace import Generator, LinearStep, _step
+from ..errors import TimeError, TimeWarning, ValueRangeError
+from ..statespace import Forcing, Generator, LinearStep, _step, union
 
 __all__ = ["CachedSteps", "Kernel", "Propagator"]
 
 _CUT_GUARD = 1e-12  # a cut this close to an end of the gap (times max(1, |t|)) is that end
 _FORCING_BLOCK = 1024  # sub-steps whose forcing is evaluated in one call: bounds the memory of a long gap
 
-_Pieces = tuple[tuple[float, int], ...]
+Pieces = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,34 +150,48 @@ class Propagator(ABC):
 
         Notes
         -----
-        Costs one kernel per distinct sub-step length (at most three) and, for
-        n equal sub-steps, log2(n) compositions; forcing that is a function of
-        time adds n matrix-vector products. A length that equals a short
+        Costs one kernel per distinct sub-step length (at most three where no
+        series bends inside) and, for n equal sub-steps, log2(n) compositions;
+        forcing that moves adds n matrix-vector products. A length that equals a short
         fraction (such as 1/20) to within the rounding of its end times is
         taken to be that fraction, so that evenly spaced times give one gap.
         """
-        pieces = self._pieces(generator, t0, t1, t0 if anchor is None else anchor)
-        if generator.varying is not None:
-            return self._varying_step(generator, t0, pieces)
-        kernels = {length: self.kernel(generator, length) for length, _ in pieces}
-        return _Route.of(generator, [(kernels[length], count) for length, count in pieces]).step(t0)
+        return CachedSteps(generator, self, t0 if anchor is None else anchor).step(t0, t1)
 
-    def _varying_step(self, generator: Generator, t0: float, pieces: _Pieces) -> LinearStep:
+    def _shift(self, steps: CachedSteps, t0: float, t1: float, pieces: Pieces) -> FloatArray:
+        """g for forcing that moves: this scheme, sub-step after sub-step."""
+        g: FloatArray | None = None
+        t = t0
+        for length, count in pieces:
+            kernel = steps.kernel(length)
+            for done in range(0, count, _FORCING_BLOCK):
+                starts = t + length * np.arange(done, min(count, done + _FORCING_BLOCK), dtype=np.float64)
+                g = fold(kernel.transition, g, pushes(kernel, steps.generator, starts))
+            t += count * length
+        assert g is not None
+        return g
+
+    def _varying_step(self, steps: CachedSteps, t0: float, pieces: Pieces) -> LinearStep:
         """Coefficients that change in time: frozen at the middle of each sub-step, which is of second order."""
-        total, t = _step(frozen(np.ones(generator.dim)), None, None), t0
+        total, t = _step(frozen(np.ones(steps.generator.dim)), None, None), t0
         for length, count in pieces:
             for k in range(count):
                 begin = t + k * length
-                now = generator.at(begin + 0.5 * length)
-                total = _compose(total, _Route.of(now, [(self.kernel(now, length), 1)]).step(begin))
+                total = compose(total, one_step(self, steps.generator.at(begin + 0.5 * length), begin, length))
             t += count * length
         return total
+
+    def _split(self, generator: Generator, size: int) -> tuple[Generator, tuple[Pushed, ...]]:
+        """What one kernel carries, and what known data push where a scheme integrates that apart."""
+        return generator, ()
 
     def _longest_step(self, generator: Generator) -> float | None:
         """The sub-step this generator needs; None when cutting would change nothing."""
         return self.max_step
 
-    def _pieces(self, generator: Generator, t0: float, t1: float, anchor: float) -> _Pieces:
+    def _pieces(
+        self, generator: Generator, t0: float, t1: float, anchor: float, knots: FloatArray | None = None
+    ) -> Pieces:
         """The gap as (length, how many) in order of time; empty for a gap of zero."""
         gap = t1 - t0
         if not (gap >= 0.0 and math.isfinite(gap)):
@@ -178,6 +201,15 @@ class Propagator(ABC):
             )
         if gap == 0.0:
             return ()
+        if knots is not None and knots.size:
+            ends = cuts(t0, t1, knots)
+            if self._longest_step(generator) is None:
+                return tuple(runs(ends))
+            found = [self._pieces(generator, a, b, anchor) for a, b in pairwise(ends.tolist())]
+            return tuple(
+                (length, sum(count for _, count in same))
+                for length, same in groupby((piece for pieces in found for piece in pieces), key=itemgetter(0))
+            )
         size = max(abs(t0), abs(t1))
         binade = math.frexp(size)[1]
         h = self._longest_step(generator)
@@ -237,71 +269,119 @@ class CachedSteps:
     True
     """
 
-    __slots__ = ("_kernel", "_route", "anchor", "generator", "propagator", "size")
+    __slots__ = ("_base", "_bends", "_ends", "_route", "anchor", "generator", "kernel", "propagator", "pushed", "size")
 
     def __init__(self, generator: Generator, propagator: Propagator, anchor: float = 0.0, size: int = 64) -> None:
         self.generator = generator
         self.propagator = propagator
         self.anchor = as_number("anchor", anchor)
         self.size = as_count("size", size)
-        self._kernel = lru_cache(maxsize=self.size)(partial(propagator.kernel, generator))
+        self._base, self.pushed = propagator._split(generator, self.size)
+        self.kernel: Callable[[float], Kernel] = lru_cache(maxsize=self.size)(partial(propagator.kernel, self._base))
         self._route = lru_cache(maxsize=self.size)(self._assemble)
+        known, bends = list(generator.factors), [times for _, times in generator.factors]
+        if isinstance(generator.forcing, Forcing):
+            known += [(series.name, series.times) for series in generator.forcing.series]
+            if callable(self._base.forcing):
+                bends += [generator.forcing.knots, generator.forcing.bends]
+        self._bends = union(bends)
+        # A single value is a constant: it has no end.
+        self._ends = [(name, float(times[-1])) for name, times in known if times.size > 1]
 
     def step(self, t0: float, t1: float) -> LinearStep:
         """The step from ``t0`` to ``t1``; see :meth:`Propagator.step`."""
-        if self.generator.varying is not None:
-            return self.propagator.step(self.generator, t0, t1, self.anchor)
-        return self._route(self.propagator._pieces(self.generator, t0, t1, self.anchor)).step(t0)
+        pieces = self.propagator._pieces(self._base, t0, t1, self.anchor, self._bends)
+        if not pieces or not (callable(self.generator.forcing) or self.generator.varying is not None):
+            return self._route(pieces)
+        for name, last in self._ends:
+            if t1 > last:
+                warnings.warn(
+                    f"{name} ends at t = {last:.10g}; after that its last value is held, and a forecast rests on that "
+                    "guess. Extend the series, or declare the value Unknown.",
+                    TimeWarning,
+                    stacklevel=4,
+                )
+        with np.errstate(under="ignore"):
+            if self.generator.varying is not None:
+                return self.propagator._varying_step(self, t0, pieces)
+            fixed = self._route(pieces)
+            shift = frozen(self.propagator._shift(self, t0, t1, pieces))
+        return _step(fixed.transition, shift, fixed.noise_root)
 
-    def _assemble(self, pieces: _Pieces) -> _Route:
-        return _Route.of(self.generator, [(self._kernel(length), count) for length, count in pieces])
+    def _assemble(self, pieces: Pieces) -> LinearStep:
+        return _assembled(self._base, [(self.kernel(length), count) for length, count in pieces])
 
     def __reduce__(self) -> tuple[type[CachedSteps], tuple[Generator, Propagator, float, int]]:
         # What is remembered can be computed again; what is given cannot.
         return type(self), (self.generator, self.propagator, self.anchor, self.size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Route:
+class Pushed(Protocol):
+    """What known data push, for a scheme that integrates them apart from everything else."""
+
+    def shift(self, t0: float, t1: float, anchor: float) -> FloatArray:
+        """g over the gap, on the first components of the state."""
+
+
+def pushes(kernel: Kernel, generator: Generator, starts: FloatArray) -> FloatArray:
+    """What the forcing adds over sub-steps of one length that begin at ``starts`` (n,): (n, r)."""
+    times = kernel.times(starts)
+    force = generator.force(times.ravel())
+    assert force is not None
+    return kernel.push(force.reshape(*times.shape, -1))
+
+
+def fold(F: FloatArray, g: FloatArray | None, pushed: FloatArray) -> FloatArray:
+    """g after equal sub-steps, g = F g + push for each row in turn; in pairs, so without a loop over the rows."""
+    rows = pushed if g is None else np.vstack([g, pushed])
+    while len(rows) > 1:
+        if len(rows) % 2:
+            rows = np.vstack([np.zeros_like(rows[:1]), rows])
+        rows = fold_pairs(F, rows)
+        if len(rows) > 1:
+            F = F * F if F.ndim == 1 else F @ F
+    return np.array(rows[0])
+
+
+def fold_pairs(F: FloatArray, rows: FloatArray) -> FloatArray:
+    """Every two sub-steps as one: F times the first plus the second, (n, r) from (2 n, r)."""
+    return np.asarray((rows[0::2] * F if F.ndim == 1 else rows[0::2] @ F.T) + rows[1::2])
+
+
+def cuts(t0: float, t1: float, knots: FloatArray) -> FloatArray:
+    """The ends of a gap and the knots inside it; one within the rounding of an end is that end."""
+    guard = math.ldexp(max(abs(t0), abs(t1)), -50)
+    low, high = np.searchsorted(knots, [t0 + guard, t1 - guard], side="right")
+    return np.concatenate([[t0], knots[low:high], [t1]])
+
+
+def runs(ends: FloatArray) -> list[tuple[float, int]]:
+    """The lengths between these times, tidied, as (length, how many in a row)."""
+    binade = math.frexp(float(np.abs(ends[[0, -1]]).max()))[1]
+    lengths, place = np.unique(np.diff(ends), return_inverse=True)
+    tidied = np.array([_tidy(length, binade) for length in lengths.tolist()])[place]
+    first = np.flatnonzero(np.diff(tidied, prepend=-1.0))
+    counts = np.diff(np.append(first, len(tidied)))
+    return list(zip(tidied[first].tolist(), counts.tolist(), strict=True))
+
+
+def one_step(propagator: Propagator, generator: Generator, t: float, length: float) -> LinearStep:
+    """One step of a scheme with everything but the forcing frozen."""
+    kernel = propagator.kernel(generator, length)
+    step = _assembled(generator, [(kernel, 1)])
+    if not callable(generator.forcing):
+        return step
+    return _step(step.transition, frozen(pushes(kernel, generator, np.array([t]))[0]), step.noise_root)
+
+
+def _assembled(generator: Generator, kernels: list[tuple[Kernel, int]]) -> LinearStep:
     """A gap as a sequence of sub-steps, with everything composed that time does not enter."""
-
-    generator: Generator
-    kernels: tuple[tuple[Kernel, int], ...]
-    fixed: LinearStep
-
-    @classmethod
-    def of(cls, generator: Generator, kernels: list[tuple[Kernel, int]]) -> _Route:
-        total = None
-        with np.errstate(under="ignore"):
-            for kernel, count in kernels:
-                part = _power(_step(kernel.transition, _constant_shift(generator, kernel), kernel.noise_root), count)
-                total = part if total is None else _compose(total, part)
-        identity = _step(frozen(np.ones(generator.dim)), None, None)
-        return cls(generator, tuple(kernels), identity if total is None else total)
-
-    def step(self, t0: float) -> LinearStep:
-        if not callable(self.generator.forcing) or not self.kernels:
-            return self.fixed
-        with np.errstate(under="ignore"):
-            return _step(self.fixed.transition, frozen(self._shift(t0)), self.fixed.noise_root)
-
-    def _shift(self, t: float) -> FloatArray:
-        g: FloatArray | None = None
-        for kernel, count in self.kernels:
-            F = kernel.transition
-            for done in range(0, count, _FORCING_BLOCK):
-                starts = t + kernel.dt * np.arange(done, min(count, done + _FORCING_BLOCK), dtype=np.float64)
-                times = kernel.times(starts)
-                force = self.generator.force(times.ravel())
-                assert force is not None
-                for push in kernel.push(force.reshape(*times.shape, -1)):
-                    if g is None:
-                        g = push.copy()
-                    else:
-                        g = (F @ g if F.ndim == 2 else F * g) + push
-            t += count * kernel.dt
-        assert g is not None
-        return g
+    total = None
+    with np.errstate(under="ignore"):
+        for kernel, count in kernels:
+            part = _power(_step(kernel.transition, _constant_shift(generator, kernel), kernel.noise_root), count)
+            total = part if total is None else compose(total, part)
+    return _step(frozen(np.ones(generator.dim)), None, None) if total is None else total
 
 
 def _constant_shift(generator: Generator, kernel: Kernel) -> FloatArray | None:
@@ -312,7 +392,7 @@ def _constant_shift(generator: Generator, kernel: Kernel) -> FloatArray | None:
     return frozen(kernel.push(force)[0])
 
 
-def _compose(first: LinearStep, second: LinearStep) -> LinearStep:
+def compose(first: LinearStep, second: LinearStep) -> LinearStep:
     """``first``, then ``second``, as one step."""
     F1, F2 = first.transition, second.transition
     if F1.ndim == F2.ndim == 1:
@@ -335,12 +415,12 @@ def _power(step: LinearStep, count: int) -> LinearStep:
     result: LinearStep | None = None
     while True:
         if count & 1:
-            result = step if result is None else _compose(result, step)
+            result = step if result is None else compose(result, step)
         count >>= 1
         if not count:
             assert result is not None
             return result
-        step = _compose(step, step)
+        step = compose(step, step)
 
 
 @lru_cache(maxsize=4096)

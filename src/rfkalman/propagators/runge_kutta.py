@@ -113,6 +113,8 @@ class _RungeKutta(Propagator):
         stiff, rest = _split_drift(tableau, generator)
         one = np.ones(generator.dim) if stiff.ndim == 1 else np.eye(generator.dim)
         F, *G = _advance(tableau, stiff, rest, dt, one, forced)
+        if rest is not None and rest.any() and _is_unstable(generator, F, dt):
+            raise ValueRangeError(_unstable(type(self).__name__, tableau, generator, F, dt))
         nodes = tableau.nodes[: tableau.n_forced] if forced else np.empty(0)
         noise_root = _carried_noise(tableau, stiff, rest, dt, active_columns(generator.noise_root))
         return Kernel(dt, F, nodes, np.stack(G) if forced else None, noise_root)
@@ -214,7 +216,8 @@ class ARS222(_RungeKutta):
     ``generator.explicit`` names the explicit part; without it all of the drift is
     implicit and only the forcing explicit. Classical order 2, observed stiff
     order 1.9; L-stable in the implicit part, and dt times the explicit part must
-    stay of order one beside it. Choose it when the implicit part is symmetric or
+    stay of order one beside it: a step that amplifies what the exact flow would
+    not is refused, with one that would do. Choose it when the implicit part is symmetric or
     diagonal and the advection mild; SDIRK2 has the smaller error.
 
     Parameters
@@ -237,7 +240,8 @@ class ARS443(_RungeKutta):
     """Implicit diffusion, explicit advection and forcing: the (4,4,3) scheme of Ascher, Ruuth and Spiteri.
 
     Classical order 3, observed stiff order 2.1, because explicit forcing reduces
-    the order; L-stable in the implicit part. Choose it over ARS222 for its
+    the order; L-stable in the implicit part, and an unstable explicit part is
+    refused as by ARS222. Choose it over ARS222 for its
     smaller error; over SDIRK3 only when the advection must stay explicit.
 
     Parameters
@@ -309,6 +313,41 @@ def _advance(
                 push[1 + i] += dt * start
             pushes.append(push)
     return y
+
+
+def _is_unstable(generator: Generator, F: FloatArray, dt: float) -> bool:
+    """Whether a step amplifies what the exact flow would not: by its norm, or when it is repeated.
+
+    The exact flow has |e^{A dt}| <= e^{w dt} with w the largest eigenvalue of the
+    symmetric part of A, and grows at the rate of A's largest eigenvalue when it is
+    repeated. Twice the rate is allowed to a scheme, and twice the norm: beyond
+    that the explicit part is outside its region of stability, and not merely inaccurate.
+    """
+    if not np.isfinite(F).all():
+        return True
+    A = generator.A
+    growth = max(0.0, float(np.linalg.eigvalsh(0.5 * (A + A.T))[-1]))
+    rate = max(0.0, float(np.linalg.eigvals(A).real.max()))
+    with np.errstate(over="ignore"):
+        return bool(
+            np.abs(np.linalg.eigvals(F)).max() > (1.0 + 1e-6) * np.exp(2.0 * rate * dt)
+            or np.linalg.norm(F, 2) > 2.0 * np.exp(2.0 * growth * dt)
+        )
+
+
+def _unstable(name: str, tableau: Tableau, generator: Generator, F: FloatArray, dt: float) -> str:
+    """What to say of an unstable explicit part, with the longest halving of the step that would do."""
+    stiff, rest = _split_drift(tableau, generator)
+    one, h = np.eye(generator.dim), dt
+    for _ in range(60):
+        h *= 0.5
+        if not _is_unstable(generator, _advance(tableau, stiff, rest, h, one, False)[0], h):
+            break
+    size = float(np.linalg.norm(F, 2)) if np.isfinite(F).all() else math.inf
+    return (
+        f"the explicit part (advection) is unstable under {name} over a step of {dt:g}: it multiplies a field by up "
+        f"to {size:.3g}. max_step={h:.3g} would do; or use Exponential or SDIRK2, which treat it implicitly."
+    )
 
 
 class _Solver:

@@ -1,0 +1,402 @@
+"""Known data inside a gap: series exactly, functions of time and changing coefficients by halving.
+
+The exponential propagator integrates what is known apart from everything else.
+Here are its three ways: pieces between knots, on which a series is linear; panels
+that are halved until two halves agree with the whole; and steps with changing
+coefficients, halved in the same way. Where a cap ends the halving, that is said.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._checks import FloatArray, frozen
+from ..errors import TimeWarning, ValueRangeError
+from ..statespace import Forcing, Generator, LinearStep, _step
+from .base import Kernel, Pieces, Propagator, compose, cuts, fold, fold_pairs, one_step, pushes, runs
+
+__all__ = ["FunctionPush", "SeriesPush", "changing_step"]
+
+_PANELS = 1 << 14  # of a function of time in one gap: the cap on its halving
+_BLOCK = 2048  # panels or pieces taken at once: bounds the memory of a long gap
+_MAX_HALVINGS = 40
+_AT_END = 1e-6  # where the end of a panel is looked at, as a fraction of it: a jump exactly there belongs to the next
+_JUMP = 0.02  # a change of this share that the nodes do not lead one to expect is taken for a jump
+_FACTOR_STEPS = 1024  # steps of changing coefficients for one window: each needs two exponentials
+_FACTOR_SLACK = 100.0  # their tolerance, in that of functions of time: a look costs a matrix exponential there
+_WINDOW = 32  # pieces between knots that are judged together: bounds the memory of a long gap
+_GAUSS_2 = math.sqrt(3.0) / 6.0  # distance of the two Gauss nodes from the middle of a step
+_TAYLOR = 17  # terms of phi_2 for arguments below 1: the next is 1 / 20! of the first
+_WORST_CONDITION = 1e4  # of eigenvectors through which series are integrated: loses four digits of sixteen
+
+
+class SeriesPush:
+    """What series and constants push: exact, piece by piece between the knots.
+
+    All pieces of a gap at once in the eigenbasis of the drift, so that a
+    thousand different lengths cost no exponential of a matrix. A drift whose
+    eigenvectors are ill-conditioned takes the kernel of each length instead.
+    """
+
+    def __init__(self, propagator: Propagator, drift: FloatArray, forcing: Forcing, size: int) -> None:
+        self.generator = Generator(drift, forcing)
+        self.forcing = forcing
+        self.knots = forcing.knots
+        self.kernel = lru_cache(maxsize=size)(partial(propagator.kernel, self.generator))
+
+    @cached_property
+    def _modes(self) -> tuple[NDArray[np.inexact], NDArray[np.inexact] | None, NDArray[np.inexact]] | None:
+        """Rates, eigenvectors, and what steady part and series push in them; None where they would lose digits."""
+        rows = np.zeros((1 + len(self.forcing.series), self.forcing.dim))
+        rows[0, : self.forcing.reach] = self.forcing.steady
+        for row, series in zip(rows[1:], self.forcing.series, strict=True):
+            row[: self.forcing.reach] = series.push
+        drift = self.generator.drift
+        if drift.ndim == 1:
+            return drift, None, rows
+        rates, V = np.linalg.eig(drift)
+        if np.linalg.cond(V) > _WORST_CONDITION:
+            return None
+        return rates, V, np.linalg.solve(V, rows.T).T
+
+    def shift(self, t0: float, t1: float, anchor: float) -> FloatArray:
+        """g over the gap."""
+        ends = cuts(t0, t1, self.knots)
+        modes = self._modes
+        if modes is None:
+            return self._by_kernels(ends)
+        rates, V, rows = modes
+        g = np.zeros(rates.size, dtype=rows.dtype)
+        for done in range(0, len(ends) - 1, _BLOCK):
+            times = ends[done : done + _BLOCK + 1]
+            f = np.broadcast_to(rows[0], (len(times), rates.size)).copy()
+            for series, row in zip(self.forcing.series, rows[1:], strict=True):
+                f += np.multiply.outer(series(times), row)
+            lengths, place = np.unique(np.diff(times), return_inverse=True)
+            F, held, ramp = (array[place] for array in _linear_weights(np.multiply.outer(lengths, rates), lengths))
+            pushed = held * f[:-1] + ramp * f[1:]
+            g = _chained(np.concatenate([np.ones_like(F[:1]), F]), np.concatenate([g[None], pushed]))
+        return np.asarray(g if V is None else (V @ g).real)
+
+    def _by_kernels(self, ends: FloatArray) -> FloatArray:
+        g: FloatArray | None = None
+        for length, count in runs(ends):
+            kernel = self.kernel(length)
+            for done in range(0, count, _BLOCK):
+                starts = ends[done : min(count, done + _BLOCK)]
+                g = fold(kernel.transition, g, pushes(kernel, self.generator, starts))
+            ends = ends[count:]
+        assert g is not None
+        return g
+
+
+def _linear_weights(
+    z: NDArray[np.inexact], h: FloatArray
+) -> tuple[NDArray[np.inexact], NDArray[np.inexact], NDArray[np.inexact]]:
+    """e^z, and the weights of the two ends of forcing that is linear over pieces of length h; z = rate h, (n, r)."""
+    F = np.exp(z)
+    near = np.abs(z) < 1.0
+    safe = np.where(near, 1.0, z)
+    phi1 = (F - 1.0) / safe
+    phi2 = (phi1 - 1.0) / safe
+    if near.any():
+        x = z[near]
+        series = np.full_like(x, 1.0 / math.factorial(_TAYLOR + 2))
+        for k in range(_TAYLOR + 1, 1, -1):
+            series = series * x + 1.0 / math.factorial(k)
+        phi2[near] = series
+        phi1[near] = 1.0 + x * series
+    return F, h[:, None] * (phi1 - phi2), h[:, None] * phi2
+
+
+def _chained(F: NDArray[np.inexact], rows: NDArray[np.inexact]) -> NDArray[np.inexact]:
+    """g = F g + row for each row in turn, from zero, elementwise; in pairs, so without a loop over the rows."""
+    while len(rows) > 1:
+        if len(rows) % 2:
+            rows, F = np.concatenate([np.zeros_like(rows[:1]), rows]), np.concatenate([np.ones_like(F[:1]), F])
+        rows, F = F[1::2] * rows[0::2] + rows[1::2], F[0::2] * F[1::2]
+    return np.asarray(rows[0])
+
+
+class FunctionPush:
+    """What a function of time pushes: interpolated at Gauss nodes on panels, halved until two halves agree."""
+
+    def __init__(
+        self, propagator: Propagator, drift: FloatArray, forcing: Forcing, size: int, tolerance: float
+    ) -> None:
+        self.generator = Generator(drift, forcing)
+        self.bends = forcing.bends
+        self.propagator = propagator
+        self.tolerance = tolerance
+        self.kernel = lru_cache(maxsize=size)(partial(propagator.kernel, self.generator))
+
+    def shift(self, t0: float, t1: float, anchor: float) -> FloatArray:
+        """g over the gap."""
+        g: FloatArray | None = None
+        t = t0
+        for length, count in self.propagator._pieces(self.generator, t0, t1, anchor, self.bends):
+            F = self.kernel(length).transition
+            for done in range(0, count, _BLOCK):
+                starts = t + length * np.arange(done, min(count, done + _BLOCK), dtype=np.float64)
+                g = fold(F, g, self._followed(length, starts))
+            t += count * length
+        assert g is not None
+        return g
+
+    def _followed(self, length: float, starts: FloatArray) -> FloatArray:
+        """What a function of time pushes over panels of one length, (n, r): each halved until its halves agree with it.
+
+        All panels of one length are taken together. On the way down the halves of
+        those that were not yet good enough are kept; on the way up they are joined.
+        """
+        kernel = whole = self.kernel(length)
+        force = _looked(whole.nodes, self.generator, starts, length)
+        value = whole.push(force)
+        if math.isinf(self.tolerance):
+            return value
+        assert whole.weights is not None
+        held = whole.weights.sum(axis=0)
+        scale = _largest_response(held, force)
+        levels: list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]] = []
+        coarse, n_panels, worst = value, len(starts), 0.0
+        most = max(_PANELS, 64 * len(starts))
+        while True:
+            jumped = self._jumps(kernel, force, starts, length)
+            length *= 0.5
+            kernel = self.kernel(length)
+            starts = np.stack([starts, starts + length], axis=1).ravel()
+            force = _looked(kernel.nodes, self.generator, starts, length)
+            halves = kernel.push(force)
+            scale = max(scale, _largest_response(held, force))
+            apart = fold_pairs(kernel.transition, halves) - coarse
+            error = np.maximum(np.sqrt(np.square(apart).sum(axis=1)), jumped)
+            open_ = error > self.tolerance * scale
+            n_panels += 2 * len(error)
+            levels.append((kernel.transition, halves, open_))
+            if not open_.any():
+                break
+            if n_panels + 4 * int(open_.sum()) > most or len(levels) == _MAX_HALVINGS:
+                worst = float(error[open_].sum()) / scale
+                break
+            again = np.repeat(open_, 2)
+            starts, coarse, force = starts[again], halves[again], force[again]
+        if worst:
+            first = float(starts[np.repeat(open_, 2)][0])
+            warnings.warn(
+                f"what pushes the field changes faster near t = {first:.6g} than steps of {length:.2g} can follow; "
+                f"the estimated error is {worst:.1g} of its size. Give it as a TimeSeries, smooth it, or take shorter "
+                "gaps.",
+                TimeWarning,
+                stacklevel=6,
+            )
+        joined = None
+        for F, halves, open_ in reversed(levels):
+            if joined is not None:
+                halves = halves.copy()
+                halves[np.repeat(open_, 2)] = joined
+            joined = fold_pairs(F, halves)
+        assert joined is not None
+        return joined
+
+
+    def _jumps(self, kernel: Kernel, force: FloatArray, starts: FloatArray, length: float) -> FloatArray:
+        """What a jump between an end of each panel and its next node would add, (n,); zero where there is none.
+
+        There it moves no node of the panel and none of its halves. It shows when the
+        nodes are extrapolated to the ends, where a smooth function misses by little.
+        """
+        assert kernel.weights is not None
+        ends = np.array([_AT_END, 1.0 - _AT_END])
+        seen = _looked(ends, self.generator, starts, length)
+        powers = np.vander(kernel.nodes, increasing=True)
+        extrapolate = np.linalg.solve(powers.T, np.vander(ends, kernel.nodes.size, increasing=True).T).T
+        held = kernel.weights.sum(axis=0)
+        missed = np.tensordot(force, extrapolate, axes=(1, 1)).transpose(0, 2, 1) - seen
+        size = _responses(held, missed).max(axis=1)
+        size[size <= _JUMP * max(_largest_response(held, force), _largest_response(held, seen))] = 0.0
+        return np.asarray(size * float(kernel.nodes[0]))
+
+
+def _looked(nodes: FloatArray, generator: Generator, starts: FloatArray, length: float) -> FloatArray:
+    """The forcing at these fractions of panels that begin at ``starts``, (n, q, r)."""
+    times = starts[:, None] + length * nodes
+    force = generator.force(times.ravel())
+    assert force is not None
+    return force.reshape(*times.shape, -1)
+
+
+def _largest_response(held: FloatArray, force: FloatArray) -> float:
+    """The largest g there would be if the forcing stayed as it is at one of the looks."""
+    return float(_responses(held, force).max())
+
+
+def _responses(held: FloatArray, force: FloatArray) -> FloatArray:
+    """The size of g for each forcing (..., r) if it stayed as it is."""
+    response = force * held if held.ndim == 1 else force @ held.T
+    return np.asarray(np.sqrt(np.square(response).sum(axis=-1)))
+
+
+def changing_step(
+    propagator: Propagator, generator: Generator, t0: float, pieces: Pieces, tolerance: float
+) -> LinearStep:
+    """Coefficients that change in time: steps of fourth order, halved until their halves agree with them.
+
+    What is judged is the difference a step makes to the whole: stiff modes that
+    the next steps forget need not be right in between.
+    """
+    total, t, ends = _step(frozen(np.ones(generator.dim)), None, None), t0, []
+    for length, count in pieces:
+        ends += [(t + k * length, length) for k in range(count)]
+        t += count * length
+    for done in range(0, len(ends), _WINDOW):
+        total = _changed(propagator, generator, total, ends[done : done + _WINDOW], _FACTOR_SLACK * tolerance)
+    return total
+
+
+@dataclass(slots=True, eq=False)
+class _Panel:
+    """A step over [t, t + h], and the same as two halves."""
+
+    t: float
+    h: float
+    whole: LinearStep | None
+    bend: FloatArray  # how far the drift departs, at the ends or in the middle, from the line through the Gauss nodes
+    change: float  # its largest change from the beginning of the window
+    halves: tuple[LinearStep | None, LinearStep | None] = (None, None)
+    both: LinearStep | None = None
+
+
+def _changed(
+    propagator: Propagator, generator: Generator, before: LinearStep, ends: list[tuple[float, float]], tolerance: float
+) -> LinearStep:
+    """What came before, and then these steps."""
+
+    def taken(t: float, h: float) -> LinearStep | None:
+        return _commutator_free(propagator, generator, t, h)
+
+    def panel_of(t: float, h: float, whole: LinearStep | None) -> _Panel:
+        nodes = (0.5 - _GAUSS_2, 0.5 + _GAUSS_2, _AT_END, 0.5, 1.0 - _AT_END)
+        first, second, *others = (generator.at(t + c * h).A - start for c in nodes)
+        slope = (second - first) / (2.0 * _GAUSS_2)
+        away = [A - first - (c - nodes[0]) * slope for c, A in zip(nodes[2:], others, strict=True)]
+        bend = max(away, key=lambda A: float(np.abs(A).max()))
+        return _Panel(t, h, whole, bend, max(float(np.abs(A).max()) for A in (first, second, *others)))
+
+    def sound(panel: _Panel) -> LinearStep:
+        if panel.both is None:
+            panel.both = one_step(propagator, generator.at(panel.t + 0.5 * panel.h), panel.t, panel.h)
+        return panel.both
+
+    start = generator.at(ends[0][0]).A
+    panels = [panel_of(t, h, taken(t, h)) for t, h in ends]
+    budget = _FACTOR_STEPS
+    while True:
+        for panel in panels:
+            if math.isinf(tolerance):
+                panel.both = panel.whole
+            elif panel.both is None:
+                panel.halves = taken(panel.t, 0.5 * panel.h), taken(panel.t + 0.5 * panel.h, 0.5 * panel.h)
+                left, right = panel.halves
+                panel.both = None if left is None or right is None else compose(left, right)
+                budget -= 2
+        broken = [panel.whole is None or panel.both is None for panel in panels]
+        reached = list(accumulate((sound(panel) for panel in panels), compose, initial=before))
+        if math.isinf(tolerance):
+            return reached[-1]
+        errors = _effects(panels, reached)
+        open_ = [fails or error > tolerance for fails, error in zip(broken, errors, strict=True)]
+        if not any(open_):
+            return reached[-1]
+        if budget < 4 * sum(open_):
+            worst = int(np.argmax(errors))
+            warnings.warn(
+                f"a factor of a coefficient changes faster near t = {panels[worst].t:.6g} than {_FACTOR_STEPS} steps "
+                f"can follow; the estimated error is {sum(errors):.1g}. Give it as a TimeSeries, smooth it, or take "
+                "shorter gaps.",
+                TimeWarning,
+                stacklevel=6,
+            )
+            return reached[-1]
+        finer = []
+        for panel, split in zip(panels, open_, strict=True):
+            if split:
+                h = 0.5 * panel.h
+                finer += [panel_of(panel.t, h, panel.halves[0]), panel_of(panel.t + h, h, panel.halves[1])]
+            else:
+                finer.append(panel)
+        panels = finer
+
+
+def _effects(panels: list[_Panel], reached: list[LinearStep]) -> list[float]:
+    """How much each panel's halves change the end: F for states of size 1, g beside its own size, Q beside itself."""
+    end, after = reached[-1], np.eye(reached[-1].dim)
+    scale = max(float(np.linalg.norm(step.g)) for step in reached)
+    spread = 0.0 if end.noise_root is None else float(np.linalg.norm(end.Q))
+    grown = max(1.0, float(np.linalg.norm(end.F)) / math.sqrt(end.dim))
+    change = max(panel.change for panel in panels)
+    found = []
+    for panel, start in zip(reversed(panels), reversed(reached[:-1]), strict=True):
+        assert panel.both is not None
+        if panel.whole is None:
+            found.append(math.inf)
+        else:
+            one, two = compose(start, panel.whole), compose(start, panel.both)
+            error = float(np.linalg.norm(after @ (two.F - one.F))) / grown
+            if scale > 0.0:
+                error = max(error, float(np.linalg.norm(after @ (two.g - one.g))) / scale)
+            if spread > 0.0:
+                error = max(error, float(np.linalg.norm(after @ (two.Q - one.Q) @ after.T)) / spread)
+            if float(np.abs(panel.bend).max()) > _JUMP * change:
+                # A jump that no node of the step or of its halves sees lasts for at most 0.2 of it.
+                moved = 0.2 * panel.h * after @ panel.bend
+                error = max(error, float(np.linalg.norm(moved @ start.F)) / grown)
+                if scale > 0.0:
+                    error = max(error, float(np.linalg.norm(moved @ start.g)) / scale)
+            found.append(error)
+        after = after @ panel.both.F
+    return found[::-1]
+
+
+def _commutator_free(propagator: Propagator, generator: Generator, t: float, h: float) -> LinearStep | None:
+    """One step of fourth order: two halves, each with coefficients mixed from two Gauss nodes.
+
+    Mixed, not multiplied: a field that is steady for all coefficients stays
+    steady. One mixing weight is negative (-0.08), so a coefficient that falls
+    twelvefold within a step turns around; None where it then overflows.
+    """
+    first, second = generator.at(t + h * (0.5 - _GAUSS_2)), generator.at(t + h * (0.5 + _GAUSS_2))
+    near, far = 0.5 + 2.0 * _GAUSS_2, 0.5 - 2.0 * _GAUSS_2
+    try:
+        early = one_step(propagator, _mixed(first, near, second, far), t, 0.5 * h)
+        late = one_step(propagator, _mixed(second, near, first, far), t + 0.5 * h, 0.5 * h)
+    except ValueRangeError:
+        return None
+    return compose(early, late)
+
+
+def _mixed(near: Generator, a: float, far: Generator, b: float) -> Generator:
+    """The generator a near + b far, with the noise of the nearer."""
+    explicit = None if near.explicit is None or far.explicit is None else a * near.explicit + b * far.explicit
+    forcing: Forcing | FloatArray | None = None
+    if callable(near.forcing) or callable(far.forcing):
+        one, two = Forcing.of(near.forcing, near.dim), Forcing.of(far.forcing, far.dim)
+
+
+        def own(times: FloatArray) -> FloatArray:
+            return np.asarray(a * one.own(times) + b * two.own(times))
+
+        forcing = replace(one, steady=np.zeros(one.reach), series=(), function=own)
+    elif near.forcing is not None or far.forcing is not None:
+        forcing = a * _vector(near) + b * _vector(far)
+    return Generator(a * near.drift + b * far.drift, forcing, near.noise_root, explicit)
+
+
+def _vector(generator: Generator) -> FloatArray:
+    return np.zeros(generator.dim) if generator.forcing is None else np.asarray(generator.forcing)
