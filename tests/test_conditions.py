@@ -475,8 +475,9 @@ def test_values_that_jump_between_faces_are_rounded_off_and_said_so():
     assert 0.02 < report.lift_misfit < 0.3 and report.lift_norm < 1.0
     assert report.lift_misfit > 0.05 and any("boundary values cannot be followed" in text for text in report.warnings)
     smooth = rk.whiten(rk.Heat(SQUARE, boundary=rk.Dirichlet(1.0)), rk.GaussianRFF(300, 0.15)).report()
-    # Directions with a trace below trace_eps are not lifted, and smooth data have little in them.
-    assert smooth.lift_misfit < 1e-5 and not smooth.warnings
+    # Directions with a trace below trace_eps are not lifted, and smooth data have little in them: a tenth at most
+    # (measured 0.015, 0.016 and 0.024 of it at 1e-4, 1e-3 and the default of 1e-2).
+    assert smooth.lift_misfit < 0.1 * smooth.trace_eps and not smooth.warnings
 
 
 def test_a_jump_that_comes_late_in_a_series_is_rounded_off_all_the_same():
