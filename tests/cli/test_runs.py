@@ -297,8 +297,8 @@ def test_no_report_and_no_json_names_a_folder_of_the_machine(soil, tmp_path, cap
     monkeypatch.setattr(sys, "argv", ["rfkalman", "run", str(tmp_path / "problem.toml"), f"--out={tmp_path / 'out'}"])
     assert run(["run", str(tmp_path / "problem.toml"), *tables, "--out", str(tmp_path / "out"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["store"] == "out/run.sqlite" and found["written"] == [f"out/{n}" for n in ("run.sqlite", "posterior.npz",
-                                                                                            "report.html")]  # fmt: skip
+    assert found["store"] == "out/run.sqlite"
+    assert found["written"] == ["out/run.sqlite", "out/posterior.npz", "out/report.html"]
     page = (tmp_path / "out" / "report.html").read_text()
     assert str(tmp_path) not in page and str(soil) not in page
     assert "finished-elsewhere.csv" in page and "rfkalman run problem.toml --out=out" in page

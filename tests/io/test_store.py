@@ -288,7 +288,7 @@ def test_a_writer_killed_while_making_the_store_leaves_room_for_the_next(tmp_pat
 
 
 def test_where_there_is_no_flock_bytes_are_locked(tmp_path, monkeypatch):
-    """Windows locks ranges of bytes and hides them from others: the one that is locked is none of the holder's number."""
+    """Windows locks ranges of bytes and hides them: the one that is locked is none of the holder's number."""
     import fcntl
 
     held: list[int] = []

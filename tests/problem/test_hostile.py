@@ -1,4 +1,4 @@
-"""Whatever stands in a file: a sentence that names it, soon, and no memory beyond a gigabyte; never a defect of ours."""
+"""Whatever stands in a file: a sentence that names it, soon, in a gigabyte at most; never a defect of ours."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ SQUARE = "v 0 0 0\nv 1 0 0\nv 1 1 0\nf 1 2 3\n"
         ((HEAD, f"seed = {'9' * 5000}"), r"problem\.toml: is not TOML: a number has too many digits: seed = 999"),
         ((HEAD, f"[features]\nseed = {'9' * 4000}"), r"features\.seed: is larger than 1e\+50"),
         (('std = "2 degC"\nlength', 'std = 1e308\nlength'), r"prior\.std: is larger than 1e\+50"),
-        (('upper = "120 cm"', 'upper = "1e300 cm"'), r"domain\.upper: '1e300 cm' is 1e\+298 m here, beyond what can be"),
+        (('upper = "120 cm"', 'upper = "1e300 cm"'), r"domain\.upper: '1e300 cm' is 1e\+298 m here, beyond what"),
         (('std = "2 degC"\nlength', 'std = "1e-300 degC"\nlength'), r"prior\.std: .* beyond what can be computed with"),
+        ((HEAD, "[features]\nfloor = 1e-45"), r"features\.floor: must be a number from 1e-20"),
+        ((HEAD, "[features]\nlength_scale = 1e-7"), r"features\.length_scale: .* and 4000 are the most"),
         ((HEAD, "a." * 200_000 + "b = 1"), r"line 4: a key has more than \d+ parts: '\.a\.a"),
         ((HEAD, "1 . '' . " * 40_000 + "1 = 1"), r"a key has more than \d+ parts"),
         ((HEAD, "k" * 300_000 + " = 1"), r"k{200}\.\.\.: is not a key that is known here"),
@@ -115,16 +117,16 @@ def test_a_device_is_no_file(tmp_path, capsys):
 def test_a_bad_mesh_is_named_with_its_key(tmp_path, capsys, name, content, words):
     (tmp_path / name).write_text(content)
     path = tmp_path / "problem.toml"
-    path.write_text(f'version = 1\n[domain]\nkind = "mesh"\nfile = "{name}"\naxes = ["x", "y"]\n[physics]\ndiffusion = 1\n'
-                    '[prior]\nmean = 0\nstd = 1\n[sensors]\nnoise = 1\ntable = [{ id = "a", at = [0.5, 0.2] }]\n'
+    path.write_text(f'version = 1\n[domain]\nkind = "mesh"\nfile = "{name}"\naxes = ["x", "y"]\n'
+                    '[physics]\ndiffusion = 1\n[prior]\nmean = 0\nstd = 1\n[sensors]\nnoise = 1\ntable = [{ id = "a", at = [0.5, 0.2] }]\n'
                     '[time]\nstart = "2024-01-01T00:00Z"\n')  # fmt: skip
     refused(capsys, rf"domain: .*{words}", "check", path)
 
 
 def cases(example: str, seed: int, n: int) -> tuple[list[dict], float]:
     """Run :mod:`tests.problem.hostile` in an interpreter of its own."""
-    done = subprocess.run([sys.executable, hostile.__file__, example, str(seed), str(n)], capture_output=True, text=True,
-                          check=False, timeout=3600)  # fmt: skip
+    command = [sys.executable, hostile.__file__, example, str(seed), str(n)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     assert done.returncode == 0, done.stderr
     *found, last = (json.loads(line) for line in done.stdout.splitlines())
     return found, last["megabytes"]

@@ -226,6 +226,13 @@ def _plan(
     else:
         scale = problem.number("features.length_scale")
     expected = 140.0 if focus else predicted_rank(side, scale, usual)
+    if expected > LIMITS["features"]:
+        # Said before any work: the quadrature alone would take the square of it in memory.
+        raise problem.error(
+            "features.length_scale", f"is {scale:.3g} {unit} on a domain of {' x '.join(f'{s:.3g}' for s in side)} "
+            f"{unit}: that takes about {expected:.2g} features, and {LIMITS['features']} are the most. Is it a slip, "
+            "or in another unit?",
+        )  # fmt: skip
     if focus:
         expected /= len(bumps) ** 0.5  # the draws of several sources share what they have in common
     count = min(int(2.0 * expected) + 20, LIMITS["features"]) if given.count == "auto" else int(given.count)

@@ -48,6 +48,9 @@ __all__ = ["build", "first_look"]
 
 _SECTIONS = frozenset(["domain", "field", "physics", "features", "prior", "sensors", "time", "input", "output"])
 
+#: The narrowest source, as a share of the domain: the time to crowd features around it grows as it narrows.
+_NARROWEST = 1e-5
+
 
 def build(problem: Problem) -> Setup:
     """Make a problem ready to run; see :class:`~rfkalman.problem.setup.Setup` for what comes out."""
@@ -451,6 +454,11 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
                 f"{key}.width was not given: {width:.3g} {problem.domain.unit}, a quarter of the distance from "
                 f"{source.name!r} to the nearest sensor."
             )
+        if width < _NARROWEST * domain.side.max():
+            raise problem.error(
+                f"{key}.width", f"is {width:.3g} {problem.domain.unit} in a domain of {domain.side.max():.3g} "
+                f"{problem.domain.unit}; at least {_NARROWEST * domain.side.max():.2g} can be resolved. Is it a slip?",
+            )  # fmt: skip
         found.append((i, Bump(tuple(float(c) for c in at), width)))
     return found
 
