@@ -195,7 +195,7 @@ def test_a_wall_that_has_switched_is_the_suddenly_heated_bar(unit):
 def test_a_switch_is_found_wherever_in_the_gap_it_falls(at):
     """Also beside the ends, where it moves no node of the gap nor of its halves; for forcing and for a factor alike.
 
-    Closed forms: the integral of e^{a (1 - s)} from the switch on, and e^{-(1 + a switched rate times what is left)}."""
+    Closed forms: the integral of e^{a (1 - s)} from the switch on, and e^{-(1 + 2 times what is left)}."""
     a = np.array([-20.0, -1.0, 0.0])
     step = Exponential().step(Generator(a, lambda t: np.where(t >= at, 1.0, 0.0)[:, None] * np.ones(3)), 0.0, 1.0)
     left = 1.0 - at

@@ -269,7 +269,9 @@ class CachedSteps:
     True
     """
 
-    __slots__ = ("_base", "_bends", "_ends", "_route", "anchor", "generator", "kernel", "propagator", "pushed", "size")
+    __slots__ = (
+        "_base", "_bends", "_ends", "_moves", "_route", "anchor", "generator", "kernel", "propagator", "pushed", "size",
+    )  # fmt: skip
 
     def __init__(self, generator: Generator, propagator: Propagator, anchor: float = 0.0, size: int = 64) -> None:
         self.generator = generator
@@ -284,14 +286,15 @@ class CachedSteps:
             known += [(series.name, series.times) for series in generator.forcing.series]
             if callable(self._base.forcing):
                 bends += [generator.forcing.knots, generator.forcing.bends]
-        self._bends = union(bends)
+        self._bends = union(bends) if bends else None
+        self._moves = callable(generator.forcing) or generator.varying is not None
         # A single value is a constant: it has no end.
         self._ends = [(name, float(times[-1])) for name, times in known if times.size > 1]
 
     def step(self, t0: float, t1: float) -> LinearStep:
         """The step from ``t0`` to ``t1``; see :meth:`Propagator.step`."""
         pieces = self.propagator._pieces(self._base, t0, t1, self.anchor, self._bends)
-        if not pieces or not (callable(self.generator.forcing) or self.generator.varying is not None):
+        if not self._moves or not pieces:
             return self._route(pieces)
         for name, last in self._ends:
             if t1 > last:
