@@ -401,6 +401,21 @@ def test_a_rise_beyond_a_calm_sample_is_never_set_aside(tmp_path):
         assert "range" not in tomllib.loads(problem_text(sensors(tmp_path), table))["input"]
 
 
+def test_codes_of_unwell_instruments_are_marks_only_where_they_stand_alone(tmp_path):
+    """85 among readings near 8 is the power-on value of a probe; among readings of an oven it is a temperature."""
+    rng = np.random.default_rng([3, *b"codes"])
+
+    def missing(middle: float, extra: list[str]) -> list[str]:
+        cold = [f"{middle + 3 * rng.standard_normal():.2f}" for _ in range(60)] + extra
+        texts = [f"{iso(START + timedelta(minutes=k))},{IDS[k % 3]},{x}" for k, x in enumerate(cold)]
+        table = lines(tmp_path / "readings.csv", ["time,sensor_id,temperature_degC", *texts])
+        return tomllib.loads(problem_text(sensors(tmp_path), table))["input"].get("missing", [])
+
+    found = missing(8.0, ["85.0", "-127.00", "999.9", "33.0", "33.0", "99", "9.99"])
+    assert set(found) - {"", "NaN", "nan", "NA", "null"} == {"85.0", "-127.00", "999.9"}
+    assert "85.0" not in missing(80.0, ["85.0"])
+
+
 def test_reorder_is_that_of_the_history(tmp_path):
     """Devices that send 0 to 120 s late in order of arrival: all of them fit; sorted tables say nothing of lateness."""
     rng = np.random.default_rng([7, *b"jitter"])

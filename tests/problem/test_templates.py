@@ -139,7 +139,7 @@ def test_spikes_and_marks_of_missing_values_do_not_set_the_scale(tmp_path):
         rows[i] = rows[i].rsplit(",", 1)[0] + "," + text
     text = tables(tmp_path, "id,depth_m\na,0.1\nb,0.4\n", "time,id,value\n" + "\n".join(rows) + "\n")
     stated = tomllib.loads(text)
-    assert stated["input"]["missing"] == ["", "NaN", "nan", "NA", "null", "-9999"]
+    assert stated["input"]["missing"] == ["", "NaN", "nan", "NA", "null", "-127.0", "-9999"]
     assert abs(stated["prior"]["mean"] - 10.5) < 0.6 and stated["prior"]["std"] < 2.0
     assert "range" not in stated["input"]
 

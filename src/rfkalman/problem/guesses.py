@@ -27,6 +27,9 @@ _ALONG = ("x", "position", "distance", "chainage", "s")
 _LAT, _LON = ("lat", "latitude"), ("lon", "long", "lng", "longitude")
 _TIME = ("time", "date", "datetime", "timestamp", "t", "ts", "epoch", "unixtime", "zeit", "datum", "zeitstempel")
 _MARKS_OF_MISSING = {-9999.0, -999.0, -99999.0, -99.0, 9999.0, 99999.0}
+#: What digital probes say at power-on (85) and without a connection (-127); overflow is shown as nines.
+_UNWELL = {85.0, -127.0}
+_NINES = re.compile(r"-?(?=(?:[.,]?9){3})9*[.,]?9+")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: What a logger appends to the name of a column: how its readings were combined.
 _COMBINED = re.compile(r"_(?:avg|med|max|min|smp|tot)(?:\(\d+\))?$", re.IGNORECASE)
@@ -369,7 +372,21 @@ def _missing(table: Table, rows: Sequence[tuple[int, str, str, str]]) -> list[st
             table.require_number(i, column, text)
             table.remarks.append(f"{table.cell(i, column, text)} is no number; such readings are set aside, counted.")
     del table.remarks[20:]
-    return sorted(found)[:30]
+    return sorted(found | _fault_codes(table, [text for _, _, _, text in rows if text not in found]))[:30]
+
+
+def _fault_codes(table: Table, texts: Sequence[str]) -> set[str]:
+    """Values that instruments write when they are unwell, where they stand far from every other reading.
+
+    Only these very values are passed over: a limit would set aside the next large reading, which may be true.
+    """
+    values = {text: table.number(text) for text in texts}
+    codes = {text for text, x in values.items() if x in _UNWELL or _NINES.fullmatch(text)}
+    others = np.array([values[text] for text in texts if text not in codes and math.isfinite(values[text])])
+    if not codes or others.size < 3:
+        return set()
+    low, high = np.quantile(others, [0.02, 0.98])
+    return {text for text in codes if not 2.0 * low - high <= values[text] <= 2.0 * high - low}
 
 
 def _mostly_numbers(table: Table, texts: Sequence[str]) -> bool:
