@@ -118,7 +118,8 @@ def test_a_bad_mesh_is_named_with_its_key(tmp_path, capsys, name, content, words
     (tmp_path / name).write_text(content)
     path = tmp_path / "problem.toml"
     path.write_text(f'version = 1\n[domain]\nkind = "mesh"\nfile = "{name}"\naxes = ["x", "y"]\n'
-                    '[physics]\ndiffusion = 1\n[prior]\nmean = 0\nstd = 1\n[sensors]\nnoise = 1\ntable = [{ id = "a", at = [0.5, 0.2] }]\n'
+                    '[physics]\ndiffusion = 1\n[prior]\nmean = 0\nstd = 1\n[sensors]\nnoise = 1\n'
+                    'table = [{ id = "a", at = [0.5, 0.2] }]\n'
                     '[time]\nstart = "2024-01-01T00:00Z"\n')  # fmt: skip
     refused(capsys, rf"domain: .*{words}", "check", path)
 

@@ -266,7 +266,8 @@ class Units:
         if k.sign == "not negative" and number < 0.0:
             raise ValueRangeError(f"{value!r} must not be negative.")
         found = number / self.capacity**k.capacity
-        if found != 0.0 and not 1.0 / LARGEST <= abs(found) <= LARGEST:
+        unbounded = k.infinite and math.isinf(found)
+        if found != 0.0 and not unbounded and not 1.0 / LARGEST <= abs(found) <= LARGEST:
             raise ValueRangeError(
                 f"{value!r:.60} is {found:.3g} {_shown(self.unit(kind))} here, beyond what can be computed with "
                 f"({1 / LARGEST:g} to {LARGEST:g}); is the unit right?"
