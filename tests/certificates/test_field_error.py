@@ -89,7 +89,7 @@ CASES = [(name, False, 1e-2) for name in BENCHMARKS] + [("heat", True, 1e-2), ("
 @pytest.mark.parametrize(("name", "clustered", "sigma"), CASES)
 def test_the_filter_on_readings_of_the_true_field_stays_below_the_line(name, clustered, sigma):
     """300 filters with fresh noise: at all analyses together, and at the last alone, with the stated 95 %. The line is
-    not idle: the 95 % quantile of what is realised is more than a third of it. Control: most filters exceed 0.3 of it."""
+    not idle: the 95 % quantile of what is realised is more than a third of it. Control: most exceed 0.3 of it."""
     found, errors = benchmark(name, clustered, sigma)
     assert found.probability == pytest.approx(0.95) and found.source == "the exact field"
     worst = errors.max(axis=0)

@@ -49,7 +49,7 @@ SQUARE = "v 0 0 0\nv 1 0 0\nv 1 1 0\nf 1 2 3\n"
         (('std = "2 degC"\nlength', 'std = 1e308\nlength'), r"prior\.std: is larger than 1e\+50"),
         (('upper = "120 cm"', 'upper = "1e300 cm"'), r"domain\.upper: '1e300 cm' is 1e\+298 m here, beyond what"),
         (('std = "2 degC"\nlength', 'std = "1e-300 degC"\nlength'), r"prior\.std: .* beyond what can be computed with"),
-        ((HEAD, "[features]\nfloor = 1e-45"), r"features\.floor: must be a number from 1e-20"),
+        ((HEAD, "[features]\nfloor = 1e-45"), r"features\.floor: must be a number between 0 and 1"),
         ((HEAD, "[features]\nlength_scale = 1e-7"), r"features\.length_scale: .* and 4000 are the most"),
         ((HEAD, "a." * 200_000 + "b = 1"), r"line 4: a key has more than \d+ parts: '\.a\.a"),
         ((HEAD, "1 . '' . " * 40_000 + "1 = 1"), r"a key has more than \d+ parts"),

@@ -75,12 +75,14 @@ def outcomes(halfway: tuple[Path, Path], folder: Path, n: int, seed: int) -> dic
         found[kind] += 1
         for left in folder.glob(f"{k}.sqlite*"):
             left.unlink()
+        if found["silent"]:
+            break  # one is enough, to fail as well as for the control
     return found
 
 
 def test_a_flipped_bit_changes_no_number_or_is_said(halfway, tmp_path):
     """Digests cover every row that decides a number; SQLite's structure is checked on opening. No other outcome."""
-    found = outcomes(halfway, tmp_path, 100, seed=1)
+    found = outcomes(halfway, tmp_path, 60, seed=1)
     assert found["silent"] == found["crash"] == 0 and found["said"] > 0 and found["same"] > 0, found
 
 

@@ -24,7 +24,7 @@ _OURS: set[Path] = set()
 def part_of(target: Path) -> Path:
     """A name beside ``target`` to write to; what killed processes left there for the same target is removed."""
     name = target.name[:100]
-    _OURS.intersection_update([part for part in _OURS if part.exists()])
+    _OURS.intersection_update([part for part in _OURS if os.path.exists(part)])
     for beside in target.parent.glob("*.part"):
         found = _LEFT.fullmatch(beside.name.removeprefix(name)) if beside.name.startswith(name) else None
         if found is not None and beside not in _OURS and _abandoned(beside, found.group(1)):

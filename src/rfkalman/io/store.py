@@ -168,15 +168,9 @@ class AnalysisRow(NamedTuple):
     nis: float | None = None  #: normalised innovation squared of all that was predicted, used or gated
 
 
-class Fate(NamedTuple):
-    """What became of one reading."""
-
-    status: int
-    reason: str | None
-    predicted: float | None
-    predicted_std: float | None
-    digest: int  #: of the whole reading as it then is
-    seq: int
+#: What became of one reading: status, reason, predicted and its std (NaN where nothing was), the digest of the whole
+#: reading as it then is, its number. A plain tuple, for there is one per reading.
+Fate = tuple[int, str | None, float, float, int, int]
 
 
 class BatchRows(NamedTuple):
@@ -533,16 +527,16 @@ class Store:
 
     def add_readings(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Rows (seq, source, line, arrived_ns, time_ns, batch_ns, sensor, sensor_name, value, status, reason)."""
-        given = list(rows)
-        if not given:
+        columns = list(zip(*rows, strict=True))
+        if not columns:
             return
-        seq, _, _, _, when, batch, sensor, _, value, status, _ = zip(*given, strict=True)
-        absent = (None,) * len(given)
+        seq, _, _, _, when, batch, sensor, _, value, status, _ = columns
+        absent = np.full(len(seq), np.nan)
         digests = reading_digests((seq, when, batch, sensor, status), (value, absent, absent))
         self._sql.executemany(
             "INSERT INTO readings (seq, source, line, arrived_ns, time_ns, batch_ns, sensor, sensor_name, value, "
             "status, reason, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((*row, digest) for row, digest in zip(given, digests, strict=True)),
+            zip(*columns, digests, strict=True),
         )
 
     def holds(

@@ -128,7 +128,7 @@ def _whole_or_auto(value: Any) -> Any:
 def _share_or_auto(value: Any) -> Any:
     # Below the last of them nothing but rounding noise is left to be kept.
     if value != "auto" and not (isinstance(value, float) and 1e-20 <= value < 1.0):
-        raise PydanticCustomError("share", "must be a number from 1e-20 to below 1, such as 1e-12, or 'auto'")
+        raise PydanticCustomError("share", "must be a number between 0 and 1 (from 1e-20), such as 1e-12, or 'auto'")
     return value
 
 

@@ -21,7 +21,8 @@ from ..errors import ValueRangeError
 
 __all__ = ["DIMENSIONS", "LARGEST", "Units", "registry", "spelled"]
 
-#: Beyond this, and below one over it, a number is a slip: products of a few of them must still be numbers.
+#: Beyond this, and (of what must be positive) below one over it, a number is a slip: products of a few of them must
+#: still be numbers.
 LARGEST = 1e50
 
 Quantity = float | int | str
@@ -267,7 +268,8 @@ class Units:
             raise ValueRangeError(f"{value!r} must not be negative.")
         found = number / self.capacity**k.capacity
         unbounded = k.infinite and math.isinf(found)
-        if found != 0.0 and not unbounded and not 1.0 / LARGEST <= abs(found) <= LARGEST:
+        # What may be zero may be next to it.
+        if not unbounded and (abs(found) > LARGEST or (k.sign == "positive" and found < 1.0 / LARGEST)):
             raise ValueRangeError(
                 f"{value!r:.60} is {found:.3g} {_shown(self.unit(kind))} here, beyond what can be computed with "
                 f"({1 / LARGEST:g} to {LARGEST:g}); is the unit right?"

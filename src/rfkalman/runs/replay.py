@@ -182,17 +182,16 @@ class Filter:
         foreseen, spreads = (_scattered(part, first) for part in (predicted, spread))
         seq, batches = rows.seq[order], np.full(len(order), batch_ns, dtype=np.int64)
         digests = reading_digests((seq, when, batches, sensor, status), (value, foreseen, spreads))
+        reasons: list[str | None] = [None] * len(order)
         winner = np.flatnonzero(first)[np.cumsum(first) - 1]
-        beyond = None if gate is None else f"beyond {gate:g} predictive standard deviations"
-        fates = []
-        for i, (code, m, s, digest, number) in enumerate(
-            zip(status.tolist(), foreseen.tolist(), spreads.tolist(), digests, seq.tolist(), strict=True)
-        ):
-            if code == Status.DUPLICATE:
-                why = duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
-                fates.append(Fate(code, why, None, None, digest, number))
+        for i in np.flatnonzero(status != Status.USED).tolist():
+            if first[i]:
+                reasons[i] = f"beyond {gate:g} predictive standard deviations"
             else:
-                fates.append(Fate(code, beyond if code == Status.GATED else None, m, s, digest, number))
+                reasons[i] = duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
+        fates = list(
+            zip(status.tolist(), reasons, foreseen.tolist(), spreads.tolist(), digests, seq.tolist(), strict=True)
+        )
         return Evaluated(belief, row, fates)
 
     def take_in(self, ahead: Gaussian, batch_ns: int, sensors: IntArray, y: FloatArray) -> kalman.Analysis:
