@@ -20,7 +20,7 @@ EXTRAS = {
     "experiments": {"matplotlib"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},
-    "io": {"pandas", "xarray", "netCDF4", "zarr", "tifffile"},
+    "io": {"openpyxl", "pandas", "xarray", "netCDF4", "zarr", "tifffile"},
 }
 
 #: Loaded only by the command line and by `rk.Problem`, which need the extra `app`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -20,6 +21,7 @@ pytest.importorskip("pint")
 from tests.workbooks import write_workbook
 
 from rfkalman.cli.app import run
+from rfkalman.errors import MissingExtraError
 from rfkalman.problem import Problem, ProblemError
 from rfkalman.problem.templates import noticed, problem_text, to_fill_in
 
@@ -135,7 +137,7 @@ def xlsx_wide(folder: Path) -> Path:
     """The names in row 3, the values stored results of formulas, one never computed."""
     rows: list[list] = [["Soil"], [], ["time", *(f"{n} (degC)" for n in IDS)]]
     rows += [[t, *(None if np.isnan(x) else ("A1*2", x) for x in row)] for t, row in wide_rows()]
-    return write_workbook(folder / "readings.xlsx", {"Data": rows}, prefix="x:", inline=True)
+    return write_workbook(folder / "readings.xlsx", {"Data": rows}, date_style=3)
 
 
 KINDS: dict[str, Callable[[Path], Path]] = {
@@ -360,19 +362,75 @@ def test_files_of_other_kinds_are_refused_by_what_they_are(name, data, said, tmp
 
 
 def test_a_workbook_that_tries_to_do_harm_is_refused(tmp_path):
-    """Entities that multiply, parts that are not there: a sentence, at once."""
+    """Entities that multiply, rows that never come, parts that are not there: a sentence, at once."""
     book = write_workbook(tmp_path / "a.xlsx", {"S": [["time", "b"], [1.0, 2.0]]})
-    evil = tmp_path / "evil.xlsx"
+    with zipfile.ZipFile(book) as old:
+        parts = {item: old.read(item).decode() for item in old.namelist()}
+    ten = "".join(f'<!ENTITY a{k} "{f"&a{k - 1};" * 10}">' for k in range(1, 10))
+    sheet = parts["xl/worksheets/s1.xml"]
+    bomb = f'<!DOCTYPE x [<!ENTITY a0 "0123456789">{ten}]><worksheet>&a9;</worksheet>'
     for part, text, said in (
-        ("xl/worksheets/s1.xml", '<!DOCTYPE x [<!ENTITY a "aaaa">]><worksheet/>', "document type"),
+        ("xl/worksheets/s1.xml", bomb, "not XML"),
+        ("xl/worksheets/s1.xml", sheet.replace('r="2"', 'r="99999999999"'), "row beyond 1048576"),
         ("xl/worksheets/s1.xml", "<worksheet><row>", "not XML"),
         ("xl/_rels/workbook.xml.rels", "<Relationships/>", "cannot be read"),
+        ("xl/workbook.xml", "<workbook/>", "damaged|no sheet"),
     ):
-        with zipfile.ZipFile(book) as old, zipfile.ZipFile(evil, "w") as new:
-            for item in old.namelist():
-                new.writestr(item, text if item == part else old.read(item))
+        with zipfile.ZipFile(tmp_path / "evil.xlsx", "w", zipfile.ZIP_DEFLATED) as new:
+            for item, old_text in parts.items():
+                new.writestr(item, text if item == part else old_text)
         with pytest.raises(ProblemError, match=said):
-            problem_text(sensors(tmp_path), evil)
+            problem_text(sensors(tmp_path), tmp_path / "evil.xlsx")
+
+
+def test_a_workbook_too_large_to_unpack_is_refused_unread(tmp_path):
+    """The sizes stand in the archive's list, so that nothing is unpacked to learn them."""
+    with zipfile.ZipFile(tmp_path / "a.xlsx", "w") as book:
+        for k in range(21):
+            book.writestr(f"xl/media/{k}.bin", bytes(100))
+        for info in book.infolist():
+            info.file_size = 100_000_000  # as the list at the end of the archive states it
+    with pytest.raises(ProblemError, match="2100000000 bytes unpacked; save the sheet as CSV"):
+        problem_text(sensors(tmp_path), tmp_path / "a.xlsx")
+
+
+def test_a_workbook_with_damaged_bytes_ends_in_a_sentence_or_in_its_own_cells(tmp_path):
+    """Whatever stands in the file, no error and no warning of another package comes through."""
+    from rfkalman.io.readings import ReadingsError
+    from rfkalman.io.texts import cut_lines
+
+    rows: list[list] = [["time", "b"], [START, 2.0], [START, ("A1", None)]]
+    whole = write_workbook(tmp_path / "a.xlsx", {"S": rows}).read_bytes()
+    rng, refused = np.random.default_rng(0), 0
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as old:
+        parts = {item: old.read(item) for item in old.namelist()}
+    for k in range(200):
+        if k % 2:  # the archive itself
+            data = bytearray(whole)
+            data[rng.integers(len(data))] ^= int(rng.integers(1, 256))
+            (tmp_path / "b.xlsx").write_bytes(data)
+        else:  # a part of it, well packed
+            hit = list(parts)[rng.integers(len(parts))]
+            data = bytearray(parts[hit])
+            data[rng.integers(len(data))] = int(rng.integers(32, 127))
+            with zipfile.ZipFile(tmp_path / "b.xlsx", "w") as new:
+                for item, text in parts.items():
+                    new.writestr(item, bytes(data) if item == hit else text)
+        try:
+            list(cut_lines(tmp_path / "b.xlsx"))
+        except ReadingsError:
+            refused += 1
+    assert 20 < refused < 200
+
+
+def test_a_workbook_without_its_package_names_the_extra(tmp_path, monkeypatch):
+    from rfkalman.io.texts import sheet_names
+
+    book = write_workbook(tmp_path / "a.xlsx", {"S": [["time"]]})
+    assert sheet_names(book) == ("S",)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(MissingExtraError, match=r"openpyxl; install it with: pip install 'rfkalman\[app\]'"):
+        sheet_names(book)
 
 
 # -- no limit is guessed ----------------------------------------------------------------------------------------------
@@ -469,22 +527,40 @@ def test_excluded_sensors_are_not_unknown(tmp_path):
 
 
 def test_workbooks_of_another_writer_are_read_cell_by_cell(tmp_path):
-    """Texts, numbers, dates and truth values as openpyxl writes them."""
-    openpyxl = pytest.importorskip("openpyxl")
-    from rfkalman.io.texts import cut_lines
+    """Every kind of cell as openpyxl writes it; a cell is read as the same text wherever it stands."""
+    import openpyxl
+    from openpyxl.worksheet.formula import ArrayFormula
+
+    from rfkalman.io.readings import ReadingsError
+    from rfkalman.io.texts import cut_lines, sheet_names
 
     book = openpyxl.Workbook()
-    rows = [["time", "id", "x"], [START, "Süd & <Nord>", -1.25], [START + timedelta(seconds=7), 12, 1e-7]]
-    for row in rows:
-        book.active.append(row)
-    book.active["C5"] = "=1+1"
+    book.create_chartsheet("Chart", 0).add_chart(openpyxl.chart.LineChart())
+    sheet = book.worksheets[0]
+    for row in (
+        ["time", "id", "x"],
+        [START, "Süd & <Nord>", -1.25],
+        [START + timedelta(milliseconds=7040), 12, 1e-7],
+        [START.time(), 12.0, True],
+        [timedelta(hours=30), 1712345678901, float("nan")],
+        ["#DIV/0!", None, 0.1],
+    ):
+        sheet.append(row)
+    sheet["C8"], sheet["D8"] = "=1+1", ArrayFormula("D8:D9", "=A1:A2*2")
+    sheet["B9"].number_format = "0.0"
     book.save(tmp_path / "a.xlsx")
-    assert list(cut_lines(tmp_path / "a.xlsx")) == [
+    assert sheet_names(tmp_path / "a.xlsx") == (sheet.title,)
+    assert list(cut_lines(tmp_path / "a.xlsx", decimal=",")) == [
         (1, ["time", "id", "x"]),
-        (2, ["2024-12-28T22:00:00", "Süd & <Nord>", "-1.25"]),
-        (3, ["2024-12-28T22:00:07", "12", "1e-07"]),
-        (5, ["", "", "=1+1"]),
+        (2, ["2024-12-28T22:00:00", "Süd & <Nord>", "-1,25"]),
+        (3, ["2024-12-28T22:00:07.040", "12", "1e-07"]),
+        (4, ["22:00:00", "12", "TRUE"]),
+        (5, ["1 day, 6:00:00", "1712345678901"]),
+        (6, ["#DIV/0!", "", "0,1"]),
+        (8, ["", "", "=1+1", "=A1:A2*2"]),
     ]
+    with pytest.raises(ReadingsError, match=f"no sheet 'Other'; it has: {sheet.title}"):
+        list(cut_lines(tmp_path / "a.xlsx", sheet="Other"))
 
 
 def test_a_workbook_is_cut_anywhere_and_gone_on_with_but_never_followed(tmp_path):
