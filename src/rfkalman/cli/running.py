@@ -14,6 +14,7 @@ import typer
 
 from ..errors import ValueRangeError
 from ..io.archive import save
+from ..io.readings import is_workbook
 from ..problem import Setup
 from ..report.page import SECTIONS, write_report
 from ..runs.runner import Progress, Runner
@@ -114,6 +115,8 @@ def watch(
     if source != "-" and not (Path(source).is_file() or Path(source).is_dir()):
         problem_with = "is not an ordinary file" if Path(source).exists() else "does not exist"
         raise ValueRangeError(f"{source} {problem_with}; watch follows a file, a folder, or - (standard input).")
+    if is_workbook(source):
+        raise ValueRangeError(f"{source} is a workbook, written whole: it cannot be followed; use `rfkalman run`.")
     folder.mkdir(parents=True, exist_ok=True)
     with Stop() as stop:
         runner = Runner.open(
