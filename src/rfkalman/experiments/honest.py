@@ -397,8 +397,8 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         "are blank for methods that look back from the end (MAP, 4D-Var, PIELM in space and time): their earlier "
         "fields have seen later readings.",
         "Inflation, radius and the tuned PIELM are chosen by CRPS over all analyses on seeds of their own, which is "
-        "not what is best at the last time alone (ETKF 50 would take less inflation there); PIELM by evidence never sees "
-        "the truth. Times are processor time for everything a method must do per record (features "
+        "not what is best at the last time alone (ETKF 50 would take less inflation there); PIELM by evidence never "
+        "sees the truth. Times are processor time for everything a method must do per record (features "
         "or weights at the sensors, fits); spaces, grids, reduced bases and rows of the equation are made once before.",
     ]
     out.figures["honest"] = lambda: panels([
