@@ -336,7 +336,7 @@ def chosen(family: Family, trials: Callable[[Method], list[Trial]], quick: bool)
 
 def run(effort: Effort, progress: Progress) -> Outcome:
     out = Outcome(EXPERIMENT.name)
-    n = min(effort.seeds, 5 if effort.quick else 48)
+    n = min(effort.seeds, 4 if effort.quick else 48)
     field = truth()
     middle = (np.arange(FINE) + 0.5) / FINE
     points = np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1).reshape(-1, 2)
