@@ -32,14 +32,17 @@ def small():
 def test_every_number_that_should_hold_does(name):
     """The quick set of `rfkalman reproduce`; each row states its own tolerance and where it comes from.
 
-    What is known not to be reproduced has a reason beside it and still does not hold: a miss that mends itself is news.
+    What is known not to be reproduced has a reason beside it; where no chance is involved it still does not hold: a
+    miss that mends itself is news. With the few seeds of this set a miss by chance may hide.
     """
     (outcome,) = reproduce([name], QUICK)
     (experiment,) = find([name])
     failed = {row.quantity: f"paper {row.paper}, ours {row.ours}, {row.tolerance}" for row in outcome.rows
               if row.holds is False}  # fmt: skip
     assert {k: v for k, v in failed.items() if k not in experiment.misses} == {}
-    assert set(experiment.misses) <= set(failed)
+    missed = {row.quantity: row for row in outcome.rows if row.quantity in experiment.misses}
+    assert set(missed) == set(experiment.misses)
+    assert {quantity for quantity, row in missed.items() if row.stderr is None} <= set(failed)
     assert set(experiment.inferred) <= {row.quantity for row in outcome.rows if row.kind == "judged"}
     judged = [row for row in outcome.rows if row.holds is not None]
     assert judged, "an experiment that judges nothing tests nothing"

@@ -192,7 +192,8 @@ class Outcome:
         sd = ours.published_sd()
         allowed = float(ndtri(0.5 + 0.5 * LEVEL)) * sd + 0.5 * unit
         low, high = ours.mean - allowed, ours.mean + allowed
-        text = f"{low:.3g} to {high:.3g}: 99 % of 16-seed means of one draw, and rounding"
+        text = (f"{low:.4g} to {high:.4g}: 99 % of 16-seed means of one draw, and rounding; the paper's is "
+                f"{(paper - ours.mean) / sd:+.1f} standard deviations of such means away")  # fmt: skip
         self._add(quantity, paper, ours, text, low <= paper <= high, note, paper_spread)
         if paper_spread is not None:
             low, high = ours.spread_band()
@@ -210,7 +211,7 @@ class Outcome:
 
     def contains(self, quantity: str, paper: float, low: float, high: float, ours: float, why: str) -> None:
         """The published value lies where ours would scatter."""
-        self._add(quantity, paper, ours, f"{low:.3g} to {high:.3g}: {why}", low <= paper <= high, "")
+        self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g}: {why}", low <= paper <= high, "")
 
     def between(self, quantity: str, low: float, high: float, ours: float | Sample, why: str, *,
                 paper: float | None = None, note: str = "") -> None:  # fmt: skip

@@ -17,7 +17,7 @@ CASES = {"bubble M = 120": HEAT, "bubble M = 80": ADVECTION, "vanilla M = 80": V
 def run(effort: Effort, progress: Progress) -> Outcome:
     out = Outcome(EXPERIMENT.name)
     orders = (ORDER, 32) if effort.quick else ORDERS
-    seeds = range(12 if effort.quick else 48)
+    seeds = range(8 if effort.quick else 48)
     curves, body = [], []
     for i, (name, draws) in enumerate(CASES.items()):
         errors = np.zeros((len(seeds), len(orders)))

@@ -71,4 +71,9 @@ EXPERIMENT = Experiment(
               "N_o": f"{SENSORS}, tail {TAIL}", "ETKF": "100 members, inflation 1.05"},
     expected={"RFM-Kalman": -1.024, "ETKF": -1.021},
     run=run,
+    misses={
+        "RFM-Kalman: tail slope, N_o = 96 to 768, sigma 0.01": "the paper does not say how many seeds this sweep has: "
+        "its slope is one spread of a single seed from ours, but not a mean of 16. The sensor law is not the reason "
+        "(-1.035 up to the wall, -1.033 within 0.02 and within 0.05)",
+    },
 )

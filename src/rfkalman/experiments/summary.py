@@ -12,11 +12,11 @@ __all__ = ["POSITIONING", "Summary", "summarise"]
 
 #: The paper's positioning table ("Positioning against the closest prior work") and what the library has of each row.
 POSITIONING: tuple[tuple[str, str, bool, str], ...] = (
-    ("BPIELM", "closed form, static", True, "baselines.pielm, one snapshot and in space and time; in `honest`"),
+    ("BPIELM", "closed form, static", True, "baselines.pielm, one snapshot and in space and time; compared in honest"),
     ("RAFDA", "EnKF on a learnt propagator", False, "missing: nothing learns a propagator"),
     ("NG filtering", "Gauss-Newton on network parameters", False, "missing: no nonlinear parametrisation"),
     ("GP/IEKS", "Gauss-Newton MAP", False, "missing; its linear limit is one stacked solve, filters.batch"),
-    ("RB-EnKF", "EnKF on POD modes", True, "baselines.pod with fixed modes, not enriched on the way; in `honest`"),
+    ("RB-EnKF", "EnKF on POD modes", True, "baselines.pod with fixed modes, not enriched; compared in honest"),
     ("Numerical GP", "GP-PDE with kernel state", False, "missing; baselines.kriging knows no equation"),
     ("iPINNER", "PINN and EnKF, iterated", False, "missing"),
     ("Caputo subdiffusion", "extension in the supplement", False, "missing"),
@@ -70,7 +70,11 @@ class Summary:
             settings.setdefault(what, []).append(f"{row.experiment}: {row.quantity}")
         here = [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if have]
         missing = [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if not have]
+        names = dict.fromkeys(row.experiment for row in self.judged)
+        found = [f"{name}: {sum(bool(r.holds) for r in own)} of {len(own)}"
+                 for name in names for own in [[r for r in self.judged if r.experiment == name]]]  # fmt: skip
         return [
+            ("Reproduced", [", ".join(found) + "."] if found else ["No published number in these experiments."]),
             ("Not reproduced", lost or ["Nothing."]),
             ("What shrank", list(self.shrinks) or ["Nothing in these experiments."]),
             ("Settings inferred from judged numbers",
