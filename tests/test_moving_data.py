@@ -168,14 +168,15 @@ def test_a_wall_that_switches_late_is_right_in_every_unit_of_time():
     """In days, in ten days and in seconds: the same field, and after fifteen days that of the Fourier series.
 
     The data jump between faces, so the lift must be rounded off when they do, not only where somebody had looked
-    beforehand; 3 % is what the space holds of the jump. The switch is found by halving, whose steps scale with the gap.
+    beforehand; the space misses 3.4 % of the jump (docs/boundaries.md has the table). The switch is found by halving,
+    whose steps scale with the gap.
     """
     inside, fields = inner_grid(), []
     for unit in (1.0, 10.0, 1 / 86400):
         space = switching_plate(unit)
         assert_array_equal(field_at(space, 0.0, 4.9 / unit, at=inside), 0.0)
         fields.append(field_at(space, 0.0, 20.0 / unit, at=inside))
-    assert np.abs(fields[0] - hot_face(inside)).max() < 3e-2
+    assert np.abs(fields[0] - hot_face(inside)).max() < 4e-2
     for other in fields[1:]:
         # The switch itself is only found to rounding of the unit; what it did has long decayed.
         assert_allclose(other, fields[0], atol=1e-8)

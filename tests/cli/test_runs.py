@@ -511,3 +511,48 @@ def test_an_edited_problem_runs_again_with_overwrite(soil, tmp_path, capsys):
     assert run(["run", str(problem), "--out", str(tmp_path / "fresh"), *out]) == 0
     fresh = json.loads(capsys.readouterr().out)
     assert again["log_evidence"] == fresh["log_evidence"] and again["counts"] == fresh["counts"]
+
+
+def test_check_and_run_count_alike(soil, tmp_path, capsys):
+    """One judge: half a line, contradictions, a repetition, a stranger and values out of range, counted the same."""
+    table = tmp_path / "odd.csv"
+    lines = (soil / "readings.csv").read_text().splitlines()
+    words = [line.split(",") for line in lines[40:60]]
+    odd = [f"{w[0]},{w[1]},77.5" for w in words[:3]] + [f"{w[0]},{w[1]},{float(w[2] or 1) + 1}" for w in words[3:7]]
+    odd += [lines[50], f"{words[0][0]},nobody,1.0", "2001-01-01T00:00,T5cm,1.0", lines[60][:-2]]
+    table.write_text("\n".join([*lines[:300], *odd]))
+    problem = tmp_path / "problem.toml"
+    problem.write_text((soil / "problem.toml").read_text().replace('"readings.csv"', f'"{table}"'))
+    (tmp_path / "sensors.csv").write_bytes((soil / "sensors.csv").read_bytes())
+    run(["check", str(problem), "--json"])
+    data = json.loads(capsys.readouterr().out)["data"]
+    run(["run", str(problem), "--out", str(tmp_path / "o"), "--no-report", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    counts = facts["counts"]
+    assert data["usable"] == counts["used"] + counts["gated"] and data["duplicate"] == counts["duplicate"]
+    assert data["outside"] + data["before_start"] == counts["outside"] and data["before_start"] == 1
+    for here, there in (("unknown_sensor", "unknown sensor"), ("missing",) * 2, ("out_of_range", "out of range")):
+        assert data[here] == counts[there], here
+    assert data["conflicts"] == facts["consistency"]["conflicts"] > 0
+    assert data["readings"] == facts["arrived"] - counts["malformed"]
+
+
+def test_an_event_that_all_sensors_see_is_not_hidden_by_a_range(soil, tmp_path, capsys):
+    """A range of a calm time sets the whole event aside: posterior and forecast speak of its end, and are wide."""
+    problem = tmp_path / "problem.toml"
+    text = (soil / "problem.toml").read_text()
+    problem.write_text(re.sub(r"range = .*", "range = [-5.0, 12.0]", text))
+    (tmp_path / "sensors.csv").write_bytes((soil / "sensors.csv").read_bytes())
+    lines = (soil / "readings.csv").read_text().splitlines()
+    hot = [",".join([*line.split(",")[:2], "33.0"]) for line in lines[-60:]]
+    (tmp_path / "readings.csv").write_text("\n".join([*lines[:-60], *hot]) + "\n")
+    assert run(["run", str(problem), "--out", str(tmp_path / "o"), "--no-report", "--json"]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["alarms"] and all(alarm["until"] is None for alarm in facts["alarms"])
+    where = ["--out", str(tmp_path / "o"), "--ahead", "1 h", "--steps", "1", "--json"]
+    assert run(["forecast", str(problem), *where]) == 0
+    said = capsys.readouterr()
+    rows = json.loads(said.out)["rows"]
+    assert "alarm: sensor" in said.err
+    named = {alarm["sensor"] for alarm in facts["alarms"]}
+    assert all(row["upper"] > 30.0 for row in rows if row["place"] in named)

@@ -316,6 +316,35 @@ def test_the_last_readings_of_staggered_sensors_are_all_used(tmp_path):
         assert done.counts["used"] == len(lines)
 
 
+@pytest.mark.parametrize("kind", ["table", "stream"])
+def test_two_last_readings_that_leapt_ahead_together_wait_too(tmp_path, kind):
+    """Two clocks of one gateway: quorum or not, two readings five hours after a record of minutes are no present."""
+    lines = [f"{stamp(m / 60)},{name},10.0" for m in range(1, 40) for name in ("T05", "T20", "T50")]
+    ahead = [f"{stamp(6)},T05,11.0", f"{stamp(6 + 1 / 60)},T20,11.0"]
+    column = setup(reorder_ns=None, ahead_ns=300 * 10**9)
+    if kind == "table":
+        with run(column, write_table(tmp_path / "t.csv", [*lines[:30], *ahead, *lines[30:]]), tmp_path / "o") as done:
+            assert done.counts["waiting"] == 2 and done.last_ns == ORIGIN_NS + 39 * HOUR_NS // 60
+    else:
+        # Line by line a quorum of two is believed and time has moved on; nobody is late by it, and they wait all the same.
+        with Runner.open(tmp_path / "a.sqlite", column) as runner:
+            runner.feed(chunk_of([*lines[:30], *ahead, *lines[30:]]))
+            runner.flush()
+            assert {n: k for n, k in runner.counts().items() if k} == {"used": len(lines), "waiting": 2}
+
+
+def test_a_contradiction_is_one_whatever_its_age(tmp_path):
+    """Booked as late it would look like an old reading that a wider window takes in; no window does."""
+    column = setup(reorder_ns=HOUR_NS)
+    other = [line.rsplit(",", 1)[0] + ",25.0" for line in LINES[:8]]
+    with Runner.open(tmp_path / "a.sqlite", column) as runner:
+        runner.feed(chunk_of(LINES), "once")
+        runner.feed(chunk_of(other), "again")
+        runner.flush()
+        assert {n: k for n, k in runner.counts().items() if k} == {"used": 56, "duplicate": 8}
+        assert runner.store.reasons()["duplicate"] == {"same sensor and time, other value": 8}
+
+
 class Clock:
     """The machine's clock, at the mercy of a test."""
 

@@ -143,14 +143,14 @@ def stuck(y):
 
 
 def huge(y):
-    y[12, 2] = 1e300
+    y[12, 2] = 1e40
     return y
 
 
 @pytest.mark.parametrize(
     ("noise", "change"),
     [(0.5, None), (2.0, None), (1e-11, None), (1.0, stuck), (1.0, huge)],
-    ids=["noise halved", "noise doubled", "noise 1e-12", "stuck sensor", "1e300"],
+    ids=["noise halved", "noise doubled", "noise 1e-12", "stuck sensor", "1e40"],
 )
 def test_what_is_wrong_is_said(tmp_path, noise, change):
     """Controls: the same readings, judged with another noise or with one sensor at fault, are outside the band."""

@@ -24,8 +24,8 @@ from ..runs.session import STORE, Run
 from .app import progress_bar, say
 
 __all__ = [
-    "command_line", "counts_line", "folder_option", "load", "moment", "open_run", "problem_argument", "said_time",
-    "strict_option", "verdict",
+    "command_line", "counts_line", "folder_option", "load", "moment", "open_alarms", "open_run", "problem_argument",
+    "said_time", "strict_option", "verdict",
 ]  # fmt: skip
 
 #: A posterior further than this from its prior deserves a word: the prior, or the model around it, may be wrong.
@@ -93,6 +93,15 @@ def counts_line(counts: dict[str, int]) -> str:
     return (
         f"{sum(counts.values())} arrived: " + ", ".join(f"{n} {name}" for n, name in some) if some else "none arrived"
     )
+
+
+def open_alarms(setup: Setup, finished: Run) -> list[str]:
+    """Sensors that are in alarm at the end of a record, in words."""
+    return [
+        f"alarm: sensor {setup.sensors.ids[alarm.sensor]} since {said_time(setup, int(alarm.time_ns[0]))}, still so: "
+        f"{alarm.evidence(setup.labels.unit)}"
+        for alarm in finished.record.alarms() if alarm.used_again_ns is None
+    ]  # fmt: skip
 
 
 strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 on warnings about consistency and alarms.")]

@@ -29,6 +29,7 @@ from ._runs import (
     folder_option,
     load,
     moment,
+    open_alarms,
     open_run,
     place_of,
     problem_argument,
@@ -64,7 +65,9 @@ def forecast(
     """The field ahead of the readings (or at any time) with bands and exceedance probabilities, as a table."""
     stated, setup = load(problem, quiet=True)
     with open_run(setup, out) as found:
-        last = found.last_ns
+        last = found.record.end_ns
+        for text in open_alarms(setup, found):
+            say(text, machine=True)
         times = [moment(stated, setup, text, "--at") for text in at or []]
         if ahead is not None or not times:
             base = setup.clock.from_model(setup.model.start) if last is None else last

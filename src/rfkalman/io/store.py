@@ -540,10 +540,11 @@ class Store:
         )
 
     def holds(
-        self, batch_ns: int, sensor: int, time_ns: int, value: float, *, before_seq: int | None = None
+        self, batch_ns: int, sensor: int, time_ns: int, value: float | None = None, *, before_seq: int | None = None
     ) -> bool:
-        """Whether a reading of this sensor, time and value came before (a number) and had its turn or waits."""
-        query = "SELECT 1 FROM readings WHERE {} AND sensor = ? AND time_ns = ? AND value = ? AND seq < ? LIMIT 1"
+        """Whether a reading of this sensor and time (and value) came before (a number) and had its turn or waits."""
+        same = "sensor = ? AND time_ns = ? AND value = ifnull(?, value) AND seq < ?"
+        query = f"SELECT 1 FROM readings WHERE {{}} AND {same}"
         rest = (sensor, time_ns, value, 2**63 - 1 if before_seq is None else before_seq)
         if self._ask(query.format("batch_ns = ?"), batch_ns, *rest):
             return True
@@ -575,6 +576,10 @@ class Store:
             "UPDATE readings SET status = ?, reason = ?, batch_ns = ?, predicted = NULL, predicted_std = NULL, "
             "digest = ? WHERE seq = ?", zip(status, reason, batch_ns, digests, seq, strict=True),
         )  # fmt: skip
+
+    def n_after(self, batch_ns: int) -> int:
+        """How many readings belong to batches after a time."""
+        return int(self._ask("SELECT count(*) FROM readings WHERE batch_ns > ?", batch_ns)[0][0])
 
     def latest_by_sensor(self, after_ns: int | None) -> list[tuple[int, int]]:
         """(sensor, its latest batch) of all sensors with a reading in a batch after a time."""

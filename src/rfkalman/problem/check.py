@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from ..errors import RFKalmanError
 from ..filters import kalman
-from ..io.readings import Chunk, from_frame, is_json_lines, read_csv, read_jsonl
+from ..io.readings import Chunk, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
 from ..io.store import STATUSES, Status
-from ..runs.arrivals import BEFORE, examine, trusted_end
+from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
 from ..statespace import Gaussian, Observation
 from .setup import Setup
 
@@ -60,7 +60,10 @@ class UnknownOutlook:
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """What the tables hold, counted; ``readings`` is the sum of all that follows it up to ``usable``."""
+    """What the tables hold, counted; ``readings`` is the sum of all that follows it up to ``usable``.
+
+    ``conflicts`` counts some of the duplicates again: those with another value.
+    """
 
     readings: int
     unknown_sensor: int
@@ -69,6 +72,7 @@ class DataReport:
     out_of_range: int
     before_start: int
     duplicate: int
+    conflicts: int
     far_ahead: int
     usable: int
     rejected: dict[str, int]
@@ -328,7 +332,10 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
         for path in readings:
             reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
             try:
-                yield from ((f"{os.path.basename(path)}, ", chunk) for chunk in reader(path, layout))
+                # A workbook is written whole; of a text, a last line without its end may be half of a reading.
+                final = is_workbook(path)
+                for chunk in reader(path, layout, final=final):
+                    yield f"{os.path.basename(path)}, ", chunk
             except OSError as error:
                 raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
             except RFKalmanError as error:
@@ -347,10 +354,11 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     heard = np.zeros(sensors.n, dtype=np.bool_)
     usable: list[NDArray[np.int64]] = []
     which: list[NDArray[np.int64]] = []
-    newest = -(2**63)
+    when_read: list[NDArray[np.int64]] = []
+    values: list[NDArray[np.float64]] = []
+    newest, watermark = -(2**63), Watermark()
+    single = int(sensors.inside.sum()) == 1
     unread: list[str] = []
-    # Without a window of its own a live run waits for batches, not for a time: none of these would be late.
-    window = 2**62 if clock.reorder_ns is None else clock.reorder_ns + (clock.step_ns or 0)
     for file, chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)
         unread += [f"{file}line {r.line}: {r.reason} ({r.excerpt!r})" for r in chunk.rejected[: 3 - len(unread)]]
@@ -366,7 +374,6 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         newest = int(ahead[-1])
         lag = ahead - chunk.time_ns
         counts["out_of_order"] += int((lag > 0).sum())
-        counts["too_late"] += int((lag > window).sum())
         found = examine(row, chunk.time_ns, chunk.value, setup)
         codes, n = np.unique(found.status, return_counts=True)
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
@@ -374,8 +381,16 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         rest = found.status == Status.WAITING
         usable.append(found.batch[rest])
         which.append(row[rest])
+        when_read.append(chunk.time_ns[rest])
+        values.append(chunk.value[rest])
+        counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], clock.reorder_ns, single).sum())
     when = np.concatenate(usable) if usable else np.zeros(0, dtype=np.int64)
     row = np.concatenate(which) if which else np.zeros(0, dtype=np.int64)
+    at = np.concatenate(when_read) if when_read else np.zeros(0, dtype=np.int64)
+    value = np.concatenate(values) if values else np.zeros(0)
+    order = np.lexsort((at, row))
+    twice = (np.diff(row[order]) == 0) & (np.diff(at[order]) == 0)
+    conflicts = int((twice & (np.diff(value[order]) != 0.0)).sum())
     order = np.lexsort((row, when))
     when, row = when[order], row[order]
     again = np.zeros(when.size, dtype=np.bool_)
@@ -393,6 +408,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         out_of_range=counts["out of range"],
         before_start=counts["before the start"],
         duplicate=int(again.sum()),
+        conflicts=conflicts,
         far_ahead=int(when.size - far),
         usable=far,
         rejected=dict(rejected),
@@ -425,6 +441,9 @@ def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
     network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
     end = trusted_end(quorum, when[row == furthest][-100:].tolist(), network, ahead_ns)
     assert end is not None
+    before = before_leap(np.unique(when)[-100:].tolist(), ahead_ns)
+    if before is not None and before < end and int((when > before).sum()) <= 2:
+        end = before
     return int(np.searchsorted(when, end, side="right"))
 
 
@@ -469,6 +488,8 @@ def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
         found.append(Finding("note", "input.range", f"{data.out_of_range} readings are out of range."))
     if data.before_start:
         warn("time.start", f"{data.before_start} readings are older than the start and will not be used.")
+    if data.conflicts:
+        warn("input", f"{data.conflicts} readings contradict another of the same sensor and time; the first counts.")
     if data.duplicate:
         found.append(
             Finding("note", "input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")

@@ -173,15 +173,18 @@ class Problem(Section):
         """A problem from nested dicts, as a TOML parser gives them."""
         given = {str(key): value for key, value in tables.items()}
         complaints = [Complaint(key, text) for key, text in _beyond_numbers(tables)]
+        if complaints:
+            # Nothing may be computed with these, not even to look for more.
+            raise ProblemError(complaints, file)
         if "version" not in given:
             complaints.append(Complaint("version", "is needed: write version = 1 at the top of the file."))
-        if complaints:
-            raise ProblemError(complaints, file)
         try:
             problem = cls(**given)
         except ProblemError as error:
             draft = Draft(given, Path(folder), error.complaints)
-            raise ProblemError([*error.complaints, *draft.complaints()], file) from None
+            raise ProblemError([*complaints, *error.complaints, *draft.complaints()], file) from None
+        if complaints:
+            raise ProblemError(complaints, file)
         problem._folder, problem._file = Path(folder), file
         return problem
 

@@ -45,7 +45,8 @@ class View:
         self.counts, self.arrived = _steady_counts(record)
         self.sensors = sensor_rows(record, setup, self.level)
         self.consistency = record.consistency()
-        self.at = int(self.analyses[-1]) if len(self.analyses) else starting(setup)
+        end = record.end_ns
+        self.at = starting(setup) if end is None else end
         self.field = field_at(record, setup, self.at)
         self.last = frames_of(record, setup, [self.at], self.planes(LAST, SLICE), LINE)
 

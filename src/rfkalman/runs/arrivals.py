@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from .._checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
-from .replay import SAME, SetupLike, duplicate_reason
+from .replay import CONFLICT, SAME, SetupLike, duplicate_reason
 
 __all__ = [
     "ALONE",
@@ -36,6 +36,7 @@ __all__ = [
     "Marks",
     "Placed",
     "Watermark",
+    "before_leap",
     "examine",
     "place",
     "trusted_end",
@@ -52,6 +53,8 @@ OLDER = "older than the record"
 #: Farthest batch from the start that 64-bit arithmetic on doubled nanoseconds can hold: about 140 years.
 _REACH_NS = 4_400_000_000_000_000_000
 _NEVER = -(2**63)
+#: As for the numbers of a problem file.
+_LARGEST = 1e50
 #: So many readings in a row from one sensor: the others are silent, and it is believed alone.
 ALONE = 8
 #: Without ``time.reorder`` a reading may come this many batches late: what a replay can afford.
@@ -95,6 +98,7 @@ def examine(sensor: IntArray, time_ns: IntArray, value: FloatArray, setup: Setup
     mark(np.isnan(value), Status.MISSING)
     low, high = setup.valid_range
     mark(np.isinf(value), Status.OUT_OF_RANGE, "not finite")
+    mark(np.abs(value) > _LARGEST, Status.OUT_OF_RANGE, f"beyond {_LARGEST:g}, which no quantity is")
     mark(value < low, Status.OUT_OF_RANGE, f"below {low:g}")
     mark(value > high, Status.OUT_OF_RANGE, f"above {high:g}")
     near = np.abs(time_ns.astype(np.float64) - start_ns) < _REACH_NS
@@ -254,10 +258,13 @@ def place(
     has_batch = (status == Status.WAITING) & ~future
     seen: set[tuple[int, int, float]] = set()
     for i in np.flatnonzero(future | (status == Status.LATE)).tolist():
-        # Without a turn, but sent before: a repetition, whatever its age.
+        # Without a turn, but sent before: a repetition or a contradiction, whatever its age.
         key = (int(sensor[i]), int(time_ns[i]), float(value[i]))
-        if key in seen or store.holds(int(batch[i]), *key, before_seq=None if seq is None else seq[i]):
+        before = None if seq is None else seq[i]
+        if key in seen or store.holds(int(batch[i]), *key, before_seq=before):
             status[i], reason[i] = Status.DUPLICATE, SAME
+        elif store.holds(int(batch[i]), *key[:2], before_seq=before):
+            status[i], reason[i] = Status.DUPLICATE, CONFLICT
         seen.add(key)
     rewind = _mark_resent(sensor, time_ns, value, batch, status, reason, has_batch, store, marks)
     turns = [b if has else None for b, has in zip(batch.tolist(), has_batch.tolist(), strict=True)]
@@ -288,6 +295,26 @@ def _mark_resent(
                     continue
             rewind = at if rewind is None else min(rewind, at)
     return rewind
+
+
+def before_leap(batches: Sequence[int], ahead_ns: int) -> int | None:
+    """The batch before a leap that only the last one or two batches have made; None where there is none.
+
+    A leap is longer than ``ahead_ns``, than three usual pauses and than every pause before it.
+
+    Examples
+    --------
+    >>> before_leap([7, 8, 9, 10, 90, 91], 2), before_leap([7, 8, 9, 10, 11], 2)
+    (10, None)
+    """
+    times = np.array(batches, dtype=np.int64)
+    for n_last in (2, 1):
+        pauses = np.diff(times[: times.size - n_last])
+        if pauses.size > 1:
+            leap = int(times[-n_last]) - int(times[-n_last - 1])
+            if leap > max(ahead_ns, 3 * int(np.median(pauses)), int(pauses.max())):
+                return int(times[-n_last - 1])
+    return None
 
 
 def trusted_end(quorum_ns: int | None, own: Sequence[int], network: Sequence[int], ahead_ns: int) -> int | None:

@@ -163,6 +163,22 @@ class RunRecord:
         return self.store.analysis_times()
 
     @property
+    def end_ns(self) -> int | None:
+        """The time of which the record speaks: the last analysis, or where that is later, what sensors in alarm say.
+
+        Where all readings are set aside there is no analysis any more, and time goes on all the same. Of several
+        sensors in alarm the last two must agree: one clock alone moves nothing.
+        """
+        times = self.analysis_times
+        if not times.size:
+            return None
+        open_ = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
+        if int(np.count_nonzero(self.setup.sensors.inside)) == 1:
+            open_ = [np.delete(told, -1) for told in open_ for _ in range(2)]
+        still = sorted(int(told[-1]) for told in open_)
+        return max([int(times[-1]), *still[-2:-1]])
+
+    @property
     def log_evidence(self) -> float:
         """Log density of all readings that were used."""
         return float(sum(row.log_evidence for row in self.store.analyses()))

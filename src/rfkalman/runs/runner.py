@@ -49,7 +49,7 @@ from ..io.readings import Chunk, Position
 from ..io.store import FileMark, Store, StoreError
 from ..io.timestamps import IntArray
 from ..statespace import Gaussian
-from .arrivals import ALONE, FAR, WINDOW_BATCHES, Marks, Placed, Watermark, examine, place, trusted_end
+from .arrivals import ALONE, FAR, WINDOW_BATCHES, Marks, Placed, Watermark, before_leap, examine, place, trusted_end
 from .replay import Filter, ResumeError, SetupLike, require_same
 
 __all__ = ["Progress", "Runner"]
@@ -349,8 +349,15 @@ class Runner:
             if single or (len(own) == ALONE and (at is None or own[0] > at)):
                 reached = own[-2:-1]
         if reached and (at is None or reached[0] > at):
-            self._move_watermark(reached[0])
+            self._move_watermark(self._without_leap(reached[0]))
         self._process()
+
+    def _without_leap(self, batch_ns: int) -> int:
+        """A batch, or the one before it if one or two last readings have leapt there, whoever sent them."""
+        before = before_leap(self.store.latest_batches(100), self.setup.clock.ahead_ns)
+        if before is None or before >= batch_ns or self.store.n_after(before) > 2:
+            return batch_ns
+        return before
 
     def flush(self) -> None:
         """No more readings will come for now: process everything, the latest batch too (up to ``until_ns``).
@@ -365,6 +372,7 @@ class Runner:
             own = self.store.latest_batches(100, sensor=furthest)
             network = [] if end is None else self.store.latest_batches(100, to_ns=end)
             end = trusted_end(end, own, network, self.setup.clock.ahead_ns)
+            end = None if end is None else self._without_leap(end)
         if end is not None and end != self._closed:
             with self.store.transaction():
                 self.store.put_meta({"closed_ns": end})

@@ -87,8 +87,8 @@ class Run:
         return self.record.counts
 
     def posterior(self) -> Field:
-        """The field after the last analysis; the prior's before the first."""
-        last = self.last_ns
+        """The field at the end of the record (:attr:`RunRecord.end_ns`); the prior's before the first analysis."""
+        last = self.record.end_ns
         if last is None:
             return self.setup.model.field(self.setup.model.initial, self.setup.model.start)
         return self.record.field_at(last)
@@ -201,7 +201,8 @@ def _sources(setup: ReadableSetup, readings: Any) -> Iterator[_Source]:
 def require_readable(path: Path, read: Callable[[Position], Iterable[Chunk]]) -> None:
     """Refuse a file that is not there, or whose header cannot be understood, before anything is made."""
     if not path.is_file():
-        raise ReadingsError(f"the table of readings {path} does not exist.")
+        problem = "is not an ordinary file" if path.exists() else "does not exist"
+        raise ReadingsError(f"the table of readings {path} {problem}.")
     try:
         next(iter(read(Position())), None)
     except ReadingsError as error:

@@ -18,7 +18,7 @@ from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
 from .._checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
-from .arrivals import FAR, FUTURE
+from .arrivals import FAR, FUTURE, OLDER
 from .replay import CONFLICT, SetupLike
 
 __all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of", "waiting_of"]
@@ -260,9 +260,12 @@ def _most(table: dict[str, int]) -> list[str]:
 
 
 def waiting_of(store: Store, setup: SetupLike, say_time: Callable[[int], str]) -> tuple[str, ...]:
-    """Sentences about readings whose turn has not come because of what their clocks say."""
+    """Sentences about readings whose turn has not come because of what their clocks say, or has passed."""
     found = []
-    reasons = store.reasons().get("waiting", {})
+    told = store.reasons()
+    if n := told.get("late", {}).get(OLDER, 0):
+        found.append(f"{OLDER}: {_counted(n, 'reading')}; --rebuild takes them in")
+    reasons = told.get("waiting", {})
     for reason, remedy in (
         (FAR, "a clock that went wrong? They are used when others get there; a larger time.ahead takes them in"),
         (FUTURE, "they are used when that time has come; is a clock wrong, or a zone?"),
