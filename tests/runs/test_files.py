@@ -326,7 +326,7 @@ def test_two_last_readings_that_leapt_ahead_together_wait_too(tmp_path, kind):
         with run(column, write_table(tmp_path / "t.csv", [*lines[:30], *ahead, *lines[30:]]), tmp_path / "o") as done:
             assert done.counts["waiting"] == 2 and done.last_ns == ORIGIN_NS + 39 * HOUR_NS // 60
     else:
-        # Line by line a quorum of two is believed and time has moved on; nobody is late by it, and they wait all the same.
+        # Line by line a quorum of two is believed and time has moved on; nobody is late by it, and they wait as well.
         with Runner.open(tmp_path / "a.sqlite", column) as runner:
             runner.feed(chunk_of([*lines[:30], *ahead, *lines[30:]]))
             runner.flush()
