@@ -17,6 +17,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad_vec, solve_ivp
 from scipy.linalg import expm
+from scipy.special import erfc
 
 import rfkalman as rk
 from rfkalman.errors import TimeWarning, ValueRangeError
@@ -206,6 +207,61 @@ def test_a_switch_is_found_wherever_in_the_gap_it_falls(at):
     assert Exponential().step(switched, 0.0, 1.0).F[0, 0] == pytest.approx(np.exp(-1.0 - 2.0 * left), abs=1e-4)
 
 
+@pytest.mark.parametrize("at", [0.03, 0.97, 0.985])
+def test_where_zero_lies_does_not_decide_whether_a_switch_is_found(at):
+    """A wall 5 K up, in Celsius and in Kelvin: adding a constant to wall and field adds it to the answer, no more.
+
+    Against 5 erfc(x / sqrt(4 k t)) (the far end, insulated, is reached after the early switch only: then the Fourier
+    series); waves of 0.06 are finer than the layer (0.08), and 2e-4 is what they hold of it. The two zeros agree to
+    1e-7 of 293 for each of ten panels.
+    """
+    x, found = np.array([[0.02], [0.1], [0.5]]), []
+    for zero in (0.0, 293.15):
+        wall = rk.Dirichlet(lambda x, t, zero=zero: zero + (5.0 if t >= at else 0.0))
+        pde = rk.Heat(BAR, 0.1, boundary={"x-": wall, "x+": rk.Neumann()})
+        space = rk.whiten(pde, rk.Constant() + rk.GaussianRFF(150, 0.06))
+        start = rk.FromFunction(lambda x, zero=zero: zero + 0.0 * x[:, 0], rk.Sobolev(0.1, 0.3))
+        found.append(rk.Assimilator(space, start).forecast(1.0).mean(x) - zero)
+    tau = 0.1 * (1.0 - at)
+    layer = 5.0 * erfc(x[:, 0] / np.sqrt(4.0 * tau)) if at > 0.5 else 5.0 * heated_bar(x[:, 0], tau)
+    assert_allclose(found[0], layer, atol=2e-4)
+    assert_allclose(found[1], found[0], atol=3e-4)
+
+
+def test_a_small_step_on_a_large_source_is_found():
+    """100, and 1.9 more from t = 0.96: insulated, so the mean is the integral, 100.076; 1e-4 is ten panels of 1e-7."""
+    def source(x, t):
+        return 100.0 + 1.9 * (t >= 0.96) + 0.0 * x[:, 0]
+
+    space = rk.whiten(rk.Heat(BAR, 0.1, source=source, boundary=rk.Neumann()), rk.Constant() + FEATURES)
+    assert_allclose(field_at(space, 0.0, 1.0), 100.076, atol=1e-4)
+
+
+@pytest.mark.parametrize("at", [0.03, 0.5, 0.97])
+@pytest.mark.parametrize("base", [0.0, 1.0])
+def test_a_source_that_switches_beside_a_changing_coefficient_is_found(at, base):
+    """The diffusion of an insulated uniform bar changes nothing: base + 50 (1 - at); ten steps of 1e-5."""
+    def source(x, t):
+        return base + 50.0 * (t >= at) + 0.0 * x[:, 0]
+
+    pde = rk.LinearPDE(BAR, rk.modulated(0.1, lambda t: 1.0 + 0.1 * np.sin(t)), source=source, boundary=rk.Neumann())
+    exact = base + 50.0 * (1.0 - at)
+    assert_allclose(field_at(rk.whiten(pde, rk.Constant() + FEATURES), 0.0, 1.0), exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize("at", [0.03, 0.97])
+def test_a_wall_that_switches_beside_a_changing_coefficient_is_found(at):
+    """With all of the diffusion changing, time is what it has integrated to: the heated bar at that Fourier time.
+
+    2e-3 of 1 is what the waves hold of the young layer; missed, the field stays at 0 (or is off by 3 % of a gap)."""
+    wall = rk.Dirichlet(lambda x, t: 1.0 if t >= at else 0.0)
+    diffusion = rk.modulated(0.1, lambda t: 1.0 + 0.1 * np.sin(t))
+    pde = rk.LinearPDE(BAR, diffusion, boundary={"x-": wall, "x+": rk.Neumann()})
+    tau = 0.1 * (1.0 - at + 0.1 * (np.cos(at) - np.cos(1.0)))
+    have = field_at(rk.whiten(pde, rk.GaussianRFF(80, 0.15)), 0.0, 1.0)
+    assert_allclose(have, heated_bar(X[:, 0], tau), atol=2e-3)
+
+
 @pytest.mark.parametrize("unit", [1.0, 86400.0])
 def test_a_wall_that_oscillates_fast_is_followed_over_many_periods(unit):
     """Sixty periods in one gap, against the collocation with fifty knots a period (which errs by 2e-3 of a
@@ -327,7 +383,7 @@ def test_a_thousand_knots_cost_no_exponential_each(monkeypatch):
     """One for F of the gap; the pieces go through the eigenvectors of the drift, found once."""
     calls = []
     monkeypatch.setattr(exponential, "expm", lambda A: calls.append(1) or expm(A))
-    times = np.sort(np.random.default_rng(3).uniform(0.0, 9.0, 1000))
+    times = np.append(0.0, np.sort(np.random.default_rng(3).uniform(0.0, 9.0, 999)))
     steps = CachedSteps(long_forced(DRIFTS["advected"], times), Exponential())
     steps.step(0.0, 8.0)
     steps.step(1.0, 8.5)
@@ -567,6 +623,38 @@ def test_a_forecast_beyond_a_series_says_so_by_name_and_time():
         rk.Model(rk.whiten(wind, rk.bubble(rk.GaussianRFF(30, 0.6)), 1e-6), rk.isotropic(1.0)).step(1.9, 2.1)
     with pytest.warns(TimeWarning, match="the series on x-"):
         rk.Model(daily_bar(), rk.isotropic(1.0), ImplicitEuler()).step(2.9, 3.1)
+
+
+def test_a_series_beside_a_function_says_where_it_ends_too():
+    """A value that is a function makes one function of all held values: the series inside it keeps its name."""
+    boundary = {"x-": rk.Dirichlet(rk.TimeSeries([0.0, 1.0], [0.0, 1.0])), "x+": rk.Dirichlet(lambda x, t: np.sin(t))}
+    assimilator = rk.Assimilator(rk.whiten(rk.Heat(BAR, boundary=boundary), FEATURES), rk.isotropic(1.0))
+    assimilator.forecast(1.0)
+    with pytest.warns(TimeWarning, match=r"the series on x- ends at t = 1; after that its last value is held"):
+        assimilator.forecast(1.5)
+
+
+def test_a_step_before_a_series_begins_says_so_by_name_and_time():
+    """The first value is held backwards; from the first knot on, silence (warnings are errors here)."""
+    late = rk.TimeSeries([1.0, 4.0], [0.0, 1.0])
+    wall = rk.whiten(rk.Heat(BAR, boundary={"x-": rk.Dirichlet(late), "x+": rk.Neumann()}), FEATURES)
+    with pytest.warns(TimeWarning, match=r"the series on x- begins at t = 1; before that its first value is held"):
+        rk.Assimilator(wall, rk.isotropic(1.0)).forecast(2.0)
+    rk.Assimilator(wall, rk.isotropic(1.0), start=1.0).forecast(2.0)
+    wind = rk.whiten(rk.LinearPDE(BAR, 0.3, velocity=rk.modulated((1.0,), late)), rk.bubble(FEATURES), 1e-6)
+    with pytest.warns(TimeWarning, match=r"the factor of velocity begins at t = 1;"):
+        rk.Model(wind, rk.isotropic(1.0)).step(0.5, 2.0)
+
+
+def test_rounding_of_the_times_is_not_beyond_a_series():
+    """0.1 * 3 is 0.30000000000000004: a caller's own sums of steps reach the last knot, also at times of 1e9 s."""
+    for knots, end in (([0.0, 0.1, 0.2, 0.3], 0.1 * 3), (1.7e9 + np.arange(4) * 0.1, 1.7e9 + 0.1 * 3)):
+        series = rk.TimeSeries(knots, [0.0, 1.0, 2.0, 3.0])
+        pde = rk.Heat(BAR, boundary={"x-": rk.Dirichlet(series), "x+": rk.Neumann()})
+        assimilator = rk.Assimilator(rk.whiten(pde, FEATURES), rk.isotropic(1.0), start=float(knots[0]))
+        assimilator.advance(end)
+        with pytest.warns(TimeWarning, match="ends at t ="):  # control: a thousandth of a gap is beyond
+            assimilator.forecast(end + 3e-4)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

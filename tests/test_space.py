@@ -540,6 +540,13 @@ def test_whitening_accuracy_against_the_floor(study_table):
 # --- a length in another unit ----------------------------------------------------------------------------------------
 
 SLIPS = {
+    "mapped": (
+        rk.Ball([0.0, 0.0], 1.0, inner_radius=0.1),
+        rk.bubble(rk.mapped(rk.GaussianRFF(100, 0.01), rk.log_radius([0.0, 0.0], 0.1))),
+        r"features that vary over lengths of about 0\.00[\d., ]+ \(in the coordinates of the domain\) on a domain that "
+        "measures 2 x 2:",
+    ),
+    "half a minute of work": (SQUARE, rk.bubble(rk.GaussianRFF(150, 0.003)), "length_scale 0.003 "),
     "line": (rk.Interval(0.0, 5.0), rk.bubble(rk.GaussianRFF(200, 0.0005)), r"length_scale 0.0005 .* measures 5:"),
     "network": (rk.Interval(0.0, 5.0), rk.bubble(rk.TanhNetwork(100, 0.0005)), "length_scale 0.0005 "),
     "periodic": (rk.Interval(0.0, 5.0), rk.bubble(rk.PeriodicRFF(101, 0.0005)), "length_scale 0.0005 "),
@@ -570,7 +577,7 @@ def test_a_length_in_another_unit_is_refused_before_any_work(name, monkeypatch):
         rk.whiten(rk.Heat(domain), recipe)
     if name == "line":
         # Bound features have forgotten the argument, but not their frequencies.
-        with pytest.raises(ValueRangeError, match=r"features that vary over less .*another unit"):
+        with pytest.raises(ValueRangeError, match=r"features that vary over lengths of about 0\.000\d+ .*another unit"):
             rk.whiten(rk.Heat(domain), bound)
 
 

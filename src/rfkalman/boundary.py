@@ -180,8 +180,8 @@ class Lift:
         """zeta by its kinds: one linear map of numbers and series, a function of time where a value is one."""
         data = self._sum
         if data.has_functions:
-            bends = union([s.times for s in data.series])
-            return Forcing(np.zeros(self._strengths.size), function=self._tamed_at, bends=bends)
+            within = tuple((s.name, s.times) for s in data.series)
+            return Forcing(np.zeros(self._strengths.size), function=self._tamed_at, within=within)
         solve = self._solves[self._level]
         return Forcing(solve @ data.steady, tuple(replace(s, push=solve @ s.push) for s in data.series))
 

@@ -394,7 +394,8 @@ class _Drivers:
 
     def load(self, K: FloatArray) -> Forcing | FloatArray | None:
         """The load under a stiffness K of the frame; Dirichlet values push through its coupling block."""
-        steady, series, moving, bends = self.steady, list(self.series), list(self.moving), np.empty(0)
+        steady, series, moving = self.steady, list(self.series), list(self.moving)
+        within: tuple[tuple[str, FloatArray], ...] = ()
         if self.lift is not None:
             r = steady.size
             coupling, lifted = -K[:r, r:], self.lift.forcing
@@ -404,7 +405,7 @@ class _Drivers:
                 steady = steady + coupling @ lifted.steady
             series += [replace(s, push=coupling @ s.push) for s in lifted.series]
             if lifted.function is not None:
-                function, bends = lifted.function, lifted.bends
+                function, within = lifted.function, lifted.within
                 moving.append(lambda times: function(times) @ coupling.T)
         if not moving and not series:
             return steady if steady.any() else None
@@ -412,7 +413,7 @@ class _Drivers:
         def together(times: FloatArray) -> FloatArray:
             return np.asarray(sum(part(times) for part in moving))
 
-        return Forcing(steady, tuple(series), together if moving else None, bends)
+        return Forcing(steady, tuple(series), together if moving else None, within)
 
 
 class _Looks:

@@ -17,7 +17,7 @@ matrices of the paper (``A``, ``F``, ``g``, ``Q``, ``R``, ``cov``) are formed wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -129,8 +129,8 @@ class Forcing:
     series : tuple of Series
     function : callable, optional
         Of (q,) times, giving (q, r).
-    bends : (n,) array, optional
-        Times, increasing, at which the function is known to bend.
+    within : tuple of (name, times)
+        Series that are part of the function, and where they bend.
     dim : int, optional
         Length of the state where the forcing enters its first r components only.
     """
@@ -138,7 +138,7 @@ class Forcing:
     steady: FloatArray
     series: tuple[Series, ...] = ()
     function: Callable[[FloatArray], FloatArray] | None = None
-    bends: FloatArray = field(default_factory=lambda: np.empty(0))
+    within: tuple[tuple[str, FloatArray], ...] = ()
     dim: int = 0
 
     def __post_init__(self) -> None:
@@ -163,6 +163,11 @@ class Forcing:
     def knots(self) -> FloatArray:
         """Times at which a series bends, increasing."""
         return union([series.times for series in self.series])
+
+    @property
+    def bends(self) -> FloatArray:
+        """Times at which the function is known to bend, increasing."""
+        return union([times for _, times in self.within])
 
     def own(self, times: FloatArray) -> FloatArray:
         """On the components it enters, (q, r)."""

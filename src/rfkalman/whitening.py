@@ -50,7 +50,7 @@ _CHECK_GRID = {1: 401, 2: 61, 3: 21}
 _LOOK_ROWS = 16384
 #: Features that would under-sample their own bandwidth this many times are refused where trying would take longer than
 #: this (seconds, roughly, on one core).
-_UNDER_SAMPLED, _PATIENCE = 4.0, 60.0
+_UNDER_SAMPLED, _PATIENCE = 4.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,10 +373,10 @@ def _require_affordable(
     if domain.is_box or isinstance(domain, Ball):
         seconds += 6e-9 * float(np.sum(np.asarray(counts, dtype=float) ** 3))
     known = features.finest(domain) if isinstance(features, Recipe) else None
-    if seconds <= (_PATIENCE if known is not None else 10.0 * _PATIENCE):
+    if seconds <= (_PATIENCE if known is not None else 2.0 * _PATIENCE):
         return
     # Without an argument to go by: half a point per radian and fourteen more, the fastest wave three times the spread.
-    what, lengths = known or ("features that vary over less", 1.5 * side / np.maximum(np.array(counts) - 14.0, 1.0))
+    what, lengths = known or ("", 1.5 * side / np.maximum(np.array(counts) - 14.0, 1.0))
     needed = predicted_rank(side, lengths, 1e-6)
     if needed <= _UNDER_SAMPLED * M:
         return
@@ -384,7 +384,9 @@ def _require_affordable(
     while predicted_rank(side, factor * lengths, 1e-6) > M and factor < 1e12:
         factor *= 1.1
     sides = " x ".join(f"{s:g}" for s in side)
-    shown = ", ".join(f"{v:.2g}" for v in np.unique(factor * lengths))
+    shown, own = (", ".join(dict.fromkeys(f"{v:.2g}" for v in sorted(a))) for a in (factor * lengths, lengths))
+    if known is None:
+        what = f"features that vary over lengths of about {own} (in the coordinates of the domain)"
     raise ValueRangeError(
         f"{what} on a domain that measures {sides}: fields that fine need about {needed:.1g} features and {M} were "
         f"given; the quadrature alone would have {n_points:.1g} points. Is one of the two in another unit? With {M} "

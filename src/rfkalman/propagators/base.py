@@ -9,7 +9,7 @@ so kernels are what is cached, and a gap cut into n equal sub-steps needs one.
 
 A step is a function of the generator, the propagator, the anchor and the two
 times, whatever was asked before: remembering changes no bit. Every gap is cut where
-a series bends, whichever the scheme, and a gap beyond the end of a series is said.
+a series bends, whichever the scheme, and a gap beyond an end of a series is said.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ..statespace import Forcing, Generator, LinearStep, _step, union
 __all__ = ["CachedSteps", "Kernel", "Propagator"]
 
 _CUT_GUARD = 1e-12  # a cut this close to an end of the gap (times max(1, |t|)) is that end
+_ROUNDED = 1e-9  # of a gap: so little beyond the end of a series is rounding
 _FORCING_BLOCK = 1024  # sub-steps whose forcing is evaluated in one call: bounds the memory of a long gap
 
 Pieces = tuple[tuple[float, int], ...]
@@ -270,7 +271,8 @@ class CachedSteps:
     """
 
     __slots__ = (
-        "_base", "_bends", "_ends", "_moves", "_route", "anchor", "generator", "kernel", "propagator", "pushed", "size",
+        "_base", "_bends", "_moves", "_route", "_spans", "anchor", "generator", "kernel", "propagator", "pushed",
+        "size",
     )  # fmt: skip
 
     def __init__(self, generator: Generator, propagator: Propagator, anchor: float = 0.0, size: int = 64) -> None:
@@ -284,23 +286,30 @@ class CachedSteps:
         known, bends = list(generator.factors), [times for _, times in generator.factors]
         if isinstance(generator.forcing, Forcing):
             known += [(series.name, series.times) for series in generator.forcing.series]
+            known += generator.forcing.within
             if callable(self._base.forcing):
                 bends += [generator.forcing.knots, generator.forcing.bends]
         self._bends = union(bends) if bends else None
         self._moves = callable(generator.forcing) or generator.varying is not None
-        # A single value is a constant: it has no end.
-        self._ends = [(name, float(times[-1])) for name, times in known if times.size > 1]
+        # A single value is a constant: it has no ends.
+        self._spans = [(name, float(times[0]), float(times[-1])) for name, times in known if times.size > 1]
 
     def step(self, t0: float, t1: float) -> LinearStep:
         """The step from ``t0`` to ``t1``; see :meth:`Propagator.step`."""
         pieces = self.propagator._pieces(self._base, t0, t1, self.anchor, self._bends)
         if not self._moves or not pieces:
             return self._route(pieces)
-        for name, last in self._ends:
-            if t1 > last:
+        # 3 * 0.1 is not beyond 0.3: rounding of the caller's own sums.
+        slack = _ROUNDED * (t1 - t0) + 4.0 * math.ulp(max(abs(t0), abs(t1)))
+        for name, first, last in self._spans:
+            said = []
+            if t0 < first - slack:
+                said.append(f"{name} begins at t = {first:.10g}; before that its first value is held, and a field")
+            if t1 > last + slack:
+                said.append(f"{name} ends at t = {last:.10g}; after that its last value is held, and a forecast")
+            for text in said:
                 warnings.warn(
-                    f"{name} ends at t = {last:.10g}; after that its last value is held, and a forecast rests on that "
-                    "guess. Extend the series, or declare the value Unknown.",
+                    f"{text} rests on that guess. Extend the series, or declare the value Unknown.",
                     TimeWarning,
                     stacklevel=4,
                 )

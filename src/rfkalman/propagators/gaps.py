@@ -28,7 +28,7 @@ _PANELS = 1 << 14  # of a function of time in one gap: the cap on its halving
 _BLOCK = 2048  # panels or pieces taken at once: bounds the memory of a long gap
 _MAX_HALVINGS = 40
 _AT_END = 1e-6  # where the end of a panel is looked at, as a fraction of it: a jump exactly there belongs to the next
-_JUMP = 0.02  # a change of this share that the nodes do not lead one to expect is taken for a jump
+_JUMP = 0.02  # this share of what changes, where the nodes do not lead one to expect it, is taken for a jump
 _FACTOR_STEPS = 1024  # steps of changing coefficients for one window: each needs two exponentials
 _FACTOR_SLACK = 100.0  # their tolerance, in that of functions of time: a look costs a matrix exponential there
 _WINDOW = 32  # pieces between knots that are judged together: bounds the memory of a long gap
@@ -205,23 +205,29 @@ class FunctionPush:
         assert joined is not None
         return joined
 
-
     def _jumps(self, kernel: Kernel, force: FloatArray, starts: FloatArray, length: float) -> FloatArray:
         """What a jump between an end of each panel and its next node would add, (n,); zero where there is none.
 
         There it moves no node of the panel and none of its halves. It shows when the
-        nodes are extrapolated to the ends, where a smooth function misses by little.
+        nodes are extrapolated to the ends, where a smooth function misses by little of
+        what it changes in the panel; how large it is beside that says nothing.
         """
         assert kernel.weights is not None
         ends = np.array([_AT_END, 1.0 - _AT_END])
         seen = _looked(ends, self.generator, starts, length)
-        powers = np.vander(kernel.nodes, increasing=True)
-        extrapolate = np.linalg.solve(powers.T, np.vander(ends, kernel.nodes.size, increasing=True).T).T
         held = kernel.weights.sum(axis=0)
-        missed = np.tensordot(force, extrapolate, axes=(1, 1)).transpose(0, 2, 1) - seen
+        change = force - force[:, :1], seen - force[:, :1]
+        missed = _extrapolated(kernel.nodes, ends, change[0]) - change[1]
         size = _responses(held, missed).max(axis=1)
-        size[size <= _JUMP * max(_largest_response(held, force), _largest_response(held, seen))] = 0.0
+        size[size <= _JUMP * _responses(held, np.concatenate(change, axis=1)).max(axis=1)] = 0.0
         return np.asarray(size * float(kernel.nodes[0]))
+
+
+def _extrapolated(nodes: FloatArray, ends: FloatArray, values: FloatArray) -> FloatArray:
+    """At ``ends`` (e,), the polynomial through ``values`` (n, q, r) at ``nodes`` (q,): (n, e, r)."""
+    powers = np.vander(nodes, increasing=True)
+    weights = np.linalg.solve(powers.T, np.vander(ends, nodes.size, increasing=True).T).T
+    return np.asarray(weights @ values)
 
 
 def _looked(nodes: FloatArray, generator: Generator, starts: FloatArray, length: float) -> FloatArray:
@@ -269,6 +275,7 @@ class _Panel:
     whole: LinearStep | None
     bend: FloatArray  # how far the drift departs, at the ends or in the middle, from the line through the Gauss nodes
     change: float  # its largest change from the beginning of the window
+    kick: FloatArray | None  # a jump of the forcing towards an end of the step
     halves: tuple[LinearStep | None, LinearStep | None] = (None, None)
     both: LinearStep | None = None
 
@@ -283,11 +290,13 @@ def _changed(
 
     def panel_of(t: float, h: float, whole: LinearStep | None) -> _Panel:
         nodes = (0.5 - _GAUSS_2, 0.5 + _GAUSS_2, _AT_END, 0.5, 1.0 - _AT_END)
-        first, second, *others = (generator.at(t + c * h).A - start for c in nodes)
+        now = [generator.at(t + c * h) for c in nodes]
+        first, second, *others = (one.A - start for one in now)
         slope = (second - first) / (2.0 * _GAUSS_2)
         away = [A - first - (c - nodes[0]) * slope for c, A in zip(nodes[2:], others, strict=True)]
         bend = max(away, key=lambda A: float(np.abs(A).max()))
-        return _Panel(t, h, whole, bend, max(float(np.abs(A).max()) for A in (first, second, *others)))
+        change = max(float(np.abs(A).max()) for A in (first, second, *others))
+        return _Panel(t, h, whole, bend, change, _kick(now, t + h * np.array(nodes), np.array(nodes)))
 
     def sound(panel: _Panel) -> LinearStep:
         if panel.both is None:
@@ -315,11 +324,11 @@ def _changed(
         if not any(open_):
             return reached[-1]
         if budget < 4 * sum(open_):
-            worst = int(np.argmax(errors))
+            worst = panels[int(np.argmax(errors))]
+            what = "a factor of a coefficient" if worst.kick is None else "what pushes the field, or a factor,"
             warnings.warn(
-                f"a factor of a coefficient changes faster near t = {panels[worst].t:.6g} than {_FACTOR_STEPS} steps "
-                f"can follow; the estimated error is {sum(errors):.1g}. Give it as a TimeSeries, smooth it, or take "
-                "shorter gaps.",
+                f"{what} changes faster near t = {worst.t:.6g} than {_FACTOR_STEPS} steps can follow; the estimated "
+                f"error is {sum(errors):.1g}. Give it as a TimeSeries, smooth it, or take shorter gaps.",
                 TimeWarning,
                 stacklevel=6,
             )
@@ -332,6 +341,19 @@ def _changed(
             else:
                 finer.append(panel)
         panels = finer
+
+
+def _kick(now: list[Generator], times: FloatArray, nodes: FloatArray) -> FloatArray | None:
+    """What the forcing does at the third or last of these looks that the three others would not lead one to expect."""
+    looks = [generator.force(times[i : i + 1]) for i, generator in enumerate(now)]
+    if not callable(now[0].forcing) or any(look is None for look in looks):
+        return None
+    change = np.vstack([look for look in looks if look is not None])
+    change = change - change[0]
+    missed = change[[2, 4]] - _extrapolated(nodes[[0, 1, 3]], nodes[[2, 4]], change[None, [0, 1, 3]])[0]
+    sizes = np.linalg.norm(missed, axis=1)
+    at = int(np.argmax(sizes))
+    return missed[at] if sizes[at] > _JUMP * float(np.linalg.norm(change, axis=1).max()) else None
 
 
 def _effects(panels: list[_Panel], reached: list[LinearStep]) -> list[float]:
@@ -359,6 +381,10 @@ def _effects(panels: list[_Panel], reached: list[LinearStep]) -> list[float]:
                 error = max(error, float(np.linalg.norm(moved @ start.F)) / grown)
                 if scale > 0.0:
                     error = max(error, float(np.linalg.norm(moved @ start.g)) / scale)
+            if panel.kick is not None:
+                pushed = 0.2 * panel.h * float(np.linalg.norm(after @ panel.kick))
+                # Where nothing else is seen to push, a jump is all there is.
+                error = max(error, pushed / max(scale, pushed, np.finfo(float).tiny))
             found.append(error)
         after = after @ panel.both.F
     return found[::-1]
@@ -387,7 +413,6 @@ def _mixed(near: Generator, a: float, far: Generator, b: float) -> Generator:
     forcing: Forcing | FloatArray | None = None
     if callable(near.forcing) or callable(far.forcing):
         one, two = Forcing.of(near.forcing, near.dim), Forcing.of(far.forcing, far.dim)
-
 
         def own(times: FloatArray) -> FloatArray:
             return np.asarray(a * one.own(times) + b * two.own(times))
