@@ -259,10 +259,10 @@ class Refinement:
         while len(self._levels[-1]) < LOOK[wave.size]:
             self._levels.append(self._levels[-1].split())
         finest = self._levels[-1]
-        n = rule.n_points + len(finest) * _points(finest, finest.counts(wave))
-        self._kept: tuple[list[_Cells], list[_Cells]] | None = None
+        n = rule.n_points + 2 * len(finest) * _points(finest, finest.counts(wave))
+        self._kept: list[list[_Cells]] | None = None
         if 8.0 * n * (2 + 3 * wave.size) <= keep:
-            self._kept = list(self._cells(finest)), list(self._whole())
+            self._kept = [list(cells) for cells in self._first()]
 
     def __call__(self, function: Function) -> tuple[Rule, float]:
         """The rule for points (N, d) to values (N, k), k functions that it has to serve, and what it leaves unresolved.
@@ -271,13 +271,16 @@ class Refinement:
         ``MOST_POINTS`` were not enough.
         """
         rule, wave, levels = self._rule, self._wave, self._levels
-        finest, whole = self._kept or (self._cells(levels[-1]), self._whole())
-        last, size = _sums(function, finest)
-        # Beside the others of the same call, a function that nearly cancels is rounding: no rule would resolve that.
-        scale = np.maximum(np.maximum(size, _FAINT * size.max(initial=0.0)), np.finfo(np.float64).tiny)
+        whole, glance, finest = self._kept or self._first()
         own = _sums(function, whole)[0].sum(axis=0, keepdims=True)
-        if _defects(own, last, len(levels[-1]), scale).max() <= 10.0 * GOAL:
-            return rule, 0.0
+        # With two points per direction less, what is narrow is seen too, and what is smooth integrated to the goal: most
+        # functions cost no more than this. Whatever gives pause is looked at in full.
+        for cells in (glance, finest):
+            last, size = _sums(function, cells)
+            # Beside the others of a call, a function that nearly cancels is rounding: no rule would resolve that.
+            scale = np.maximum(np.maximum(size, _FAINT * size.max(initial=0.0)), np.finfo(np.float64).tiny)
+            if _defects(own, last, len(levels[-1]), scale).max() <= 10.0 * GOAL:
+                return rule, 0.0
 
         def over(pieces: Pieces) -> FloatArray:
             return _sums(function, self._cells(pieces))[0]
@@ -293,29 +296,34 @@ class Refinement:
         for i in range(len(levels) - 1):
             leaves.append(levels[i].take(alive & ~need[i]))
             alive = np.repeat(alive & need[i], k)
-        cells, error = levels[-1].take(alive), 0.0
+        rest, error = levels[-1].take(alive), 0.0
         used = sum(len(p) * _points(p, p.counts(wave)) for p in leaves if len(p))
         most = max(MOST_POINTS[wave.size], rule.n_points)
         for _ in range(_DEPTH):
-            if not len(cells):
+            if not len(rest):
                 break
-            children = cells.split()
-            defect = _defects(over(cells), over(children), k, scale)
-            q = _points(cells, cells.counts(wave))
-            room = max((most - used) // q - len(cells), 0) // (k - 1)
+            children = rest.split()
+            defect = _defects(over(rest), over(children), k, scale)
+            q = _points(rest, rest.counts(wave))
+            room = max((most - used) // q - len(rest), 0) // (k - 1)
             worst = np.argsort(-defect, kind="stable")
-            cut = np.zeros(len(cells), dtype=bool)
+            cut = np.zeros(len(rest), dtype=bool)
             cut[worst[: min(room, int((defect > GOAL).sum()))]] = True
             error += float(defect[~cut & (defect > GOAL)].sum())
-            leaves.append(cells.take(~cut))
+            leaves.append(rest.take(~cut))
             used += int((~cut).sum()) * q
-            cells = children.take(np.repeat(cut, k))
-        if len(cells):
-            leaves.append(cells)
+            rest = children.take(np.repeat(cut, k))
+        if len(rest):
+            leaves.append(rest)
         return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
 
-    def _cells(self, pieces: Pieces) -> Iterator[_Cells]:
-        counts = pieces.counts(self._wave)
+    def _first(self) -> list[Iterable[_Cells]]:
+        """The rule, a glance at the finest level, and a look."""
+        finest = self._levels[-1]
+        return [self._whole(), self._cells(finest, fewer=2), self._cells(finest)]
+
+    def _cells(self, pieces: Pieces, fewer: int = 0) -> Iterator[_Cells]:
+        counts = tuple(n - fewer for n in pieces.counts(self._wave))
         at_once = max(_BLOCK // _points(pieces, counts), 1)
         for i in range(0, len(pieces), at_once):
             yield self._tested(*pieces.take(slice(i, i + at_once)).rule(counts))
