@@ -273,7 +273,7 @@ class Refinement:
         rule, wave, levels = self._rule, self._wave, self._levels
         whole, glance, finest = self._kept or self._first()
         own = _sums(function, whole)[0].sum(axis=0, keepdims=True)
-        # With two points per direction less, what is narrow is seen too, and what is smooth integrated to the goal: most
+        # With two points per direction less, what is narrow is seen too, and what is smooth integrated as well: most
         # functions cost no more than this. Whatever gives pause is looked at in full.
         for cells in (glance, finest):
             last, size = _sums(function, cells)
