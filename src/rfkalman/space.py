@@ -12,8 +12,9 @@ gap and every scheme.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
@@ -28,9 +29,9 @@ from .coefficients import scaled
 from .conditions import Condition, Dirichlet, Neumann, Robin, TimeSeries, Unknown, evaluate
 from .domains import BoundaryRule, Box, Rule
 from .domains.base import require_inside
-from .domains.pieces import Pieces, refined
+from .domains.pieces import Pieces, Refinement, refined
 from .domains.simplex import half_phases
-from .errors import QuadratureError, QuadratureWarning, ValueRangeError
+from .errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from .features.base import FeatureMap
 from .galerkin import Term
 from .health import SpaceReport
@@ -416,96 +417,142 @@ class _Drivers:
         return Forcing(steady, tuple(series), together if moving else None, within)
 
 
-class _Looks:
-    """When a function of time is looked at again: at its first eight times, then at every doubling of their number."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def due(self) -> bool:
-        """Whether this call is one of them."""
-        self._calls += 1
-        return self._calls <= 8 or self._calls & (self._calls - 1) == 0
-
-
 class _SourceLoad:
     """The load vector of a source f(x, t): integral of f times each whitened feature.
 
-    Now and then f is looked at on many points, and where it is narrower than the rule resolves, the rule is cut finer
-    there (``Basis.rule_for``), for all times so far at which that was needed. The weighted basis at the quadrature
-    points is kept when it fits a quarter of the memory budget, and made again block by block when it does not.
+    A function of the times of one call and of nothing that was asked before. At each call f is looked at on many
+    points; where it is narrower than the space's rule resolves, the rule is cut finer there for that call. The weighted
+    basis at the points of a rule is kept while it fits a quarter of the memory budget, so that a narrow place that
+    stays where it is evaluates features once; what does not fit is made again block by block.
     """
 
     def __init__(self, space: WhitenedSpace) -> None:
-        self._space = space
-        self._looks = _Looks()
-        self._hard_times: list[float] = []
-        self._use(space.rule)
-
-    def _use(self, rule: Rule) -> None:
-        space, self._rule = self._space, rule
-        self._kept: list[tuple[FloatArray, FloatArray]] | None = None
-        if 8.0 * rule.n_points * (space.rank + space.dimension) <= space.memory / 4:
-            self._kept = list(self._blocks())
-
-    def _blocks(self) -> Any:
-        s = self._space
-        for x, w, Psi in galerkin.whitened_blocks(s.features, s.transform, self._rule, s.memory):
-            yield x, w[:, None] * Psi
-
-    def _look(self, t: float) -> None:
-        space, source_at = self._space, self._space.pde.source_at
-        name = f"source(x, t) at t = {t:g}"
-        if space.rule_for(name, lambda x: source_at(x, t)[:, None], self._rule) is self._rule:
-            return
-        self._hard_times = [*self._hard_times[-15:], t]
-        self._use(space.rule_for(name, lambda x: np.stack([source_at(x, s) for s in self._hard_times], axis=1)))
+        self._space, self._rule = space, space.rule
+        wave = half_phases(space.order) / space.pde.domain.side
+        self._refine = Refinement(_roots(space.pde, space.features), wave, self._rule, space.memory / 8)
+        self._kept: dict[bytes, list[_Weighted]] = {}
+        self._own = list(self._blocks(self._rule)) if self._bytes(self._rule) <= space.memory / 8 else None
+        self._said = _Said()
 
     def __call__(self, times: FloatArray) -> FloatArray:
-        for t in times:
-            if self._looks.due():
-                self._look(float(t))
-        pde = self._space.pde
-        load = np.zeros((len(times), self._space.rank))
-        for x, weighted in self._kept if self._kept is not None else self._blocks():
-            load += np.stack([pde.source_at(x, float(t)) for t in times]) @ weighted
+        starts = range(0, len(times), _TIMES)
+        parts = [self._together([float(t) for t in times[i : i + _TIMES]]) for i in starts]
+        return np.vstack([np.zeros((0, self._space.rank)), *parts])
+
+    def _together(self, times: list[float]) -> FloatArray:
+        source_at = self._space.pde.source_at
+        rule, error = self._refine(lambda x: np.stack([source_at(x, t) for t in times], axis=1))
+        _judge_load(f"source(x, t) at {_span(times)}", error, f"{rule.n_points} quadrature points", self._said)
+        load, square = np.zeros((len(times), self._space.rank)), np.zeros(len(times))
+        for x, w, weighted in self._weighted(rule):
+            f = np.stack([source_at(x, t) for t in times])
+            load += f @ weighted
+            square += np.square(f) @ w
+        if rule is not self._rule:
+            self._warn_if_unresolved(times, np.square(load).sum(axis=1), square)
         return load
+
+    def _warn_if_unresolved(self, times: list[float], held: FloatArray, square: FloatArray) -> None:
+        """A source narrower than the finest direction is spread out by the projection: say so."""
+        counts = square > _FAINT_SQUARE * square.max()
+        share = np.divide(held, square, out=np.ones_like(held), where=counts)
+        worst = int(share.argmin())
+        if share[worst] < _HELD:
+            resolution = self._space.report().resolution
+            self._said.warn(
+                f"the space holds only {100 * share[worst]:.0f} % of source(x, t) at t = {times[worst]:g}: it resolves "
+                f"nothing narrower than about {resolution:.2g}, and near the source the field is smeared over about "
+                "that, which no standard deviation shows. Its total is kept. Spread the source, or use a smaller "
+                "length_scale.",
+                SpaceWarning,
+            )
+
+    def _weighted(self, rule: Rule) -> Iterable[_Weighted]:
+        if rule is self._rule:
+            return self._own if self._own is not None else self._blocks(rule)
+        if self._bytes(rule) > self._space.memory / 8:
+            return self._blocks(rule)
+        digest = blake2b(digest_size=16)
+        for x, w in rule.blocks(_EVALUATION_ROWS):
+            digest.update(x.tobytes() + w.tobytes())
+        key = digest.digest()
+        kept = self._kept.pop(key, None)
+        self._kept[key] = blocks = list(self._blocks(rule)) if kept is None else kept
+        # The oldest go; what was used last, always within the budget, stays.
+        while sum(v.nbytes for each in self._kept.values() for block in each for v in block) > self._space.memory / 8:
+            del self._kept[next(iter(self._kept))]
+        return blocks
+
+    def _bytes(self, rule: Rule) -> float:
+        return 8.0 * rule.n_points * (self._space.rank + self._space.dimension + 1)
+
+    def _blocks(self, rule: Rule) -> Iterator[_Weighted]:
+        s = self._space
+        for x, w, Psi in galerkin.whitened_blocks(s.features, s.transform, rule, s.memory):
+            yield x, w, w[:, None] * Psi
+
+
+#: Points, normalised weights, and the basis times the weights.
+_Weighted = tuple[FloatArray, FloatArray, FloatArray]
+#: Times at which a source is integrated together, on a rule that serves them all.
+_TIMES = 16
+#: Less than this share of the mean square of a source in the space is said; where it is itself more than rounding.
+_HELD, _FAINT_SQUARE = 0.5, 1e-12
 
 
 class _EdgeLoad:
-    """The load vector of fluxes and ambients that are functions g(x, t), judged now and then on a finer rule."""
+    """The load vector of fluxes and ambients that are functions g(x, t), judged at every call on a finer rule."""
 
     def __init__(self, space: WhitenedSpace, natural: EdgeIntegral) -> None:
-        self._natural, self._rank = natural, space.rank
+        self._natural, self._rank, self._said = natural, space.rank, _Said()
         fine = _fine(space.order)
         finer = tuple(2 * n + 7 for n in fine)
         self._judged = [
-            (f"the value on {name}", _known(value), space._edge(name, fine), space._edge(name, finer))
+            (f"the value on {name}", _known(value), *(_moments(space._edge(name, order)) for order in (fine, finer)))
             for name, condition in space.pde.conditions.items()
             for value, _ in _natural_values(condition)
             if _is_function(value)
         ]
-        self._looks = _Looks()
 
     def __call__(self, times: FloatArray) -> FloatArray:
-        for t in (float(t) for t in times if self._looks.due()):
-            for name, value, *rules in self._judged:
-                (here, _), (there, size) = (_edge_moments(name, value, t, rule) for rule in rules)
-                error = float(np.abs(there - here).max()) / size if size > 0.0 else 0.0
-                _judge_load(f"{name} at t = {t:g}", error, f"{rules[0].n_points} boundary points")
+        for name, value, (x, moments), (finer_x, finer) in self._judged:
+            for t in (float(t) for t in times):
+                there = evaluate(name, value, finer_x, t)
+                size = float(finer[:, 0] @ np.abs(there))
+                if size > 0.0:
+                    change = there @ finer - evaluate(name, value, x, t) @ moments
+                    error = float(np.abs(change).max()) / size
+                    _judge_load(f"{name} at t = {t:g}", error, f"{len(x)} boundary points", self._said)
         return self._natural.functions(times)[:, : self._rank]
 
 
-def _edge_moments(name: str, value: Any, t: float, rule: BoundaryRule) -> tuple[FloatArray, float]:
-    """Integrals of g and of g times each coordinate over a part, and that of |g|."""
+def _moments(rule: BoundaryRule) -> tuple[FloatArray, FloatArray]:
+    """Points of a part, and the weights that give the integrals of g and of g times each coordinate, (n, 1 + d)."""
     blocks = list(rule.blocks(65536))
     x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
-    g = w * evaluate(name, value, x, t)
     along = (x - x.mean(axis=0)) / max(float(np.ptp(x, axis=0).max()), np.finfo(np.float64).tiny)
-    return np.concatenate([[g.sum()], g @ along]), float(np.abs(g).sum())
+    return x, w[:, None] * np.hstack([np.ones((len(x), 1)), along])
 
 
-def _judge_load(name: str, error: float, points: str) -> None:
+class _Said:
+    """Warnings of one load: of each kind the first, as their text names a time and would be new at every step."""
+
+    def __init__(self) -> None:
+        self._kinds: set[type[Warning]] = set()
+
+    def warn(self, text: str, kind: type[Warning]) -> None:
+        """Say it unless something of this kind was said before."""
+        if kind not in self._kinds:
+            warnings.warn(text, kind, stacklevel=4)
+            self._kinds.add(kind)
+
+
+def _span(times: list[float]) -> str:
+    low, high = min(times), max(times)
+    return f"t = {low:g}" if low == high else f"t = {low:g} to {high:g}"
+
+
+def _judge_load(name: str, error: float, points: str, said: _Said | None = None) -> None:
     """Say how much of a function the quadrature misses, or refuse."""
     if error <= LOAD_WARN:
         return
@@ -516,7 +563,7 @@ def _judge_load(name: str, error: float, points: str) -> None:
     )
     if error > LOAD_REFUSE:
         raise QuadratureError(text)
-    warnings.warn(text, QuadratureWarning, stacklevel=3)
+    (said or _Said()).warn(text, QuadratureWarning)
 
 
 def _fine(order: tuple[int, ...]) -> tuple[int, ...]:

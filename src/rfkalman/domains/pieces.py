@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,8 +22,8 @@ from .base import Rule
 from .simplex import cell_phases, determinants, gauss, points_for_phase, reference_rule, shape_functions
 
 __all__ = [
-    "BoxPieces", "Pieces", "PiecewiseRule", "SimplexPieces", "ball_in_box", "clipped", "refined", "simplices_within",
-    "unit_rule",
+    "BoxPieces", "Pieces", "PiecewiseRule", "Refinement", "SimplexPieces", "ball_in_box", "clipped", "refined",
+    "simplices_within", "unit_rule",
 ]  # fmt: skip
 
 Function = Callable[[FloatArray], FloatArray]
@@ -38,6 +38,8 @@ GOAL = 1e-9
 MOST_POINTS = {1: 20_000, 2: 40_000, 3: 100_000}
 #: Halvings after the first look; a jump in 1-D is then located to the last digits.
 _DEPTH = 40
+#: Of several functions that one rule serves, one whose integral is less than this share of the largest counts as that.
+_FAINT = 1e-6
 _BLOCK = 65536
 
 
@@ -227,105 +229,134 @@ def _points(pieces: Pieces, counts: tuple[int, ...]) -> int:
 
 
 def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> tuple[Rule, float]:
-    """A rule that resolves a function beside the waves it is integrated against, and what is left unresolved.
+    """A rule that resolves one function, and what it leaves unresolved: see :class:`Refinement`."""
+    return Refinement(roots, wave, rule)(function)
+
+
+class Refinement:
+    """Finds, for one function after another, a rule that resolves it beside the waves it is integrated against.
+
+    Nothing is remembered from one function to the next but points: the rule depends on the function alone.
 
     Parameters
     ----------
     roots : Pieces
         The domain in large pieces.
-    function : callable
-        Points (N, d) to values (N, k): k functions that one rule has to serve.
     wave : (d,) array
         Half phases per unit of length that the rule has to carry in any case.
     rule : Rule
         Returned as it is where it already does.
-
-    Returns
-    -------
-    rule : Rule
-    error : float
-        What cutting the pieces once more would change, as a share of the integral of |f|; zero unless
-        ``MOST_POINTS`` were not enough.
+    keep : float
+        Bytes that the points of the first look may take between calls; beyond that they are made again.
     """
-    look = _Look(function, wave, rule)
-    levels, sums, d = [roots], [], wave.size
-    while True:
-        sums.append(look.over(levels[-1]))
-        if len(levels) > 1 and len(levels[-1]) >= LOOK[d]:
-            break
-        levels.append(levels[-1].split())
-    k = len(levels[-1]) // len(levels[-2])
-    look.scale = np.maximum(look.size, np.finfo(np.float64).tiny)
-    if look.defects(look.over_rule(rule), sums[-1], len(levels[-1])).max() <= 10.0 * GOAL:
-        return rule, 0.0
-    # A cell is cut if that changes anything, or if one of its children is.
-    need = [np.zeros(len(levels[-1]), dtype=bool)]
-    for i in range(len(levels) - 2, -1, -1):
-        need.insert(0, (look.defects(sums[i], sums[i + 1], k) > GOAL) | need[0].reshape(-1, k).any(axis=1))
-    leaves: list[Pieces] = []
-    alive = np.ones(len(roots), dtype=bool)
-    for i in range(len(levels) - 1):
-        leaves.append(levels[i].take(alive & ~need[i]))
-        alive = np.repeat(alive & need[i], k)
-    cells, error = levels[-1].take(alive), 0.0
-    used = sum(len(p) * _points(p, p.counts(wave)) for p in leaves if len(p))
-    most = max(MOST_POINTS[d], rule.n_points)
-    for _ in range(_DEPTH):
-        if not len(cells):
-            break
-        children = cells.split()
-        defect = look.defects(look.over(cells), look.over(children), k)
-        q = _points(cells, cells.counts(wave))
-        room = max((most - used) // q - len(cells), 0) // (k - 1)
-        worst = np.argsort(-defect, kind="stable")
-        cut = np.zeros(len(cells), dtype=bool)
-        cut[worst[: min(room, int((defect > GOAL).sum()))]] = True
-        error += float(defect[~cut & (defect > GOAL)].sum())
-        leaves.append(cells.take(~cut))
-        used += int((~cut).sum()) * q
-        cells = children.take(np.repeat(cut, k))
-    if len(cells):
-        leaves.append(cells)
-    return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
 
-
-class _Look:
-    """Integrals of k functions, alone and times the fastest waves along each axis: what a load is made of."""
-
-    def __init__(self, function: Function, wave: FloatArray, rule: Rule) -> None:
-        self._function, self._wave, self._volume = function, wave, rule.volume
+    def __init__(self, roots: Pieces, wave: FloatArray, rule: Rule, keep: float = 0.0) -> None:
+        self._wave, self._rule = wave, rule
         self._origin = next(rule.blocks(1))[0][0]
         # A constant function is no wave; one that turns once over the domain still tells left from right.
         self._fastest = np.maximum(wave, rule.volume ** (-1.0 / wave.size))
-        self.size: Any = 0.0  # integral of |f| as last seen, (k,)
-        self.scale: Any = 1.0
+        self._levels = [roots, roots.split()]
+        while len(self._levels[-1]) < LOOK[wave.size]:
+            self._levels.append(self._levels[-1].split())
+        finest = self._levels[-1]
+        n = rule.n_points + 2 * len(finest) * _points(finest, finest.counts(wave))
+        self._kept: list[list[_Cells]] | None = None
+        if 8.0 * n * (2 + 3 * wave.size) <= keep:
+            self._kept = [list(cells) for cells in self._first()]
 
-    def _sums(self, x: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Over cells with points (m, q, d) and weights (m, q): sums (m, 1 + 2 d, k), and that of |f| (k,)."""
-        m, q, d = x.shape
-        f = w[..., None] * self._function(x.reshape(-1, d)).reshape(m, q, -1)
-        phase = self._fastest * (x - self._origin)
-        tests = np.concatenate([np.ones((m, q, 1)), np.cos(phase), np.sin(phase)], axis=2)
-        return np.asarray(tests.transpose(0, 2, 1) @ f), np.abs(f).sum(axis=(0, 1))
+    def __call__(self, function: Function) -> tuple[Rule, float]:
+        """The rule for points (N, d) to values (N, k), k functions that it has to serve, and what it leaves unresolved.
 
-    def over(self, pieces: Pieces) -> FloatArray:
-        """The sums of each piece, (m, 1 + 2 d, k)."""
-        counts = pieces.counts(self._wave)
+        The latter is what cutting the pieces once more would change, as a share of the integral of |f|; zero unless
+        ``MOST_POINTS`` were not enough.
+        """
+        rule, wave, levels = self._rule, self._wave, self._levels
+        whole, glance, finest = self._kept or self._first()
+        own = _sums(function, whole)[0].sum(axis=0, keepdims=True)
+        # With two points per direction less, what is narrow is seen too, and what is smooth integrated as well: most
+        # functions cost no more than this. Whatever gives pause is looked at in full.
+        for cells in (glance, finest):
+            last, size = _sums(function, cells)
+            # Beside the others of a call, a function that nearly cancels is rounding: no rule would resolve that.
+            scale = np.maximum(np.maximum(size, _FAINT * size.max(initial=0.0)), np.finfo(np.float64).tiny)
+            if _defects(own, last, len(levels[-1]), scale).max() <= 10.0 * GOAL:
+                return rule, 0.0
+
+        def over(pieces: Pieces) -> FloatArray:
+            return _sums(function, self._cells(pieces))[0]
+
+        sums = [*(over(level) for level in levels[:-1]), last]
+        k = len(levels[-1]) // len(levels[-2])
+        # A cell is cut if that changes anything, or if one of its children is.
+        need = [np.zeros(len(levels[-1]), dtype=bool)]
+        for i in range(len(levels) - 2, -1, -1):
+            need.insert(0, (_defects(sums[i], sums[i + 1], k, scale) > GOAL) | need[0].reshape(-1, k).any(axis=1))
+        leaves: list[Pieces] = []
+        alive = np.ones(len(levels[0]), dtype=bool)
+        for i in range(len(levels) - 1):
+            leaves.append(levels[i].take(alive & ~need[i]))
+            alive = np.repeat(alive & need[i], k)
+        rest, error = levels[-1].take(alive), 0.0
+        used = sum(len(p) * _points(p, p.counts(wave)) for p in leaves if len(p))
+        most = max(MOST_POINTS[wave.size], rule.n_points)
+        for _ in range(_DEPTH):
+            if not len(rest):
+                break
+            children = rest.split()
+            defect = _defects(over(rest), over(children), k, scale)
+            q = _points(rest, rest.counts(wave))
+            room = max((most - used) // q - len(rest), 0) // (k - 1)
+            worst = np.argsort(-defect, kind="stable")
+            cut = np.zeros(len(rest), dtype=bool)
+            cut[worst[: min(room, int((defect > GOAL).sum()))]] = True
+            error += float(defect[~cut & (defect > GOAL)].sum())
+            leaves.append(rest.take(~cut))
+            used += int((~cut).sum()) * q
+            rest = children.take(np.repeat(cut, k))
+        if len(rest):
+            leaves.append(rest)
+        return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
+
+    def _first(self) -> list[Iterable[_Cells]]:
+        """The rule, a glance at the finest level, and a look."""
+        finest = self._levels[-1]
+        return [self._whole(), self._cells(finest, fewer=2), self._cells(finest)]
+
+    def _cells(self, pieces: Pieces, fewer: int = 0) -> Iterator[_Cells]:
+        counts = tuple(n - fewer for n in pieces.counts(self._wave))
         at_once = max(_BLOCK // _points(pieces, counts), 1)
-        starts = range(0, len(pieces), at_once)
-        parts = [self._sums(*pieces.take(slice(i, i + at_once)).rule(counts)) for i in starts]
-        self.size = np.sum([size for _, size in parts], axis=0)
-        return np.concatenate([sums for sums, _ in parts])
+        for i in range(0, len(pieces), at_once):
+            yield self._tested(*pieces.take(slice(i, i + at_once)).rule(counts))
 
-    def over_rule(self, rule: Rule) -> FloatArray:
-        """The sums of a whole rule, (1, 1 + 2 d, k)."""
-        parts = [self._sums(x[None], self._volume * w[None])[0] for x, w in rule.blocks(_BLOCK)]
-        return np.asarray(np.sum(parts, axis=0))
+    def _whole(self) -> Iterator[_Cells]:
+        """The rule as one cell per block."""
+        for x, w in self._rule.blocks(_BLOCK):
+            yield self._tested(x[None], self._rule.volume * w[None])
 
-    def defects(self, cells: FloatArray, children: FloatArray, k: int) -> FloatArray:
-        """How much cutting each cell in k changes its integrals, relative to the scale, (m,)."""
-        change = children.reshape(len(cells), k, *cells.shape[1:]).sum(axis=1) - cells
-        return np.asarray((np.abs(change).max(axis=1) / self.scale).max(axis=1))
+    def _tested(self, x: FloatArray, w: FloatArray) -> _Cells:
+        phase = self._fastest * (x - self._origin)
+        tests = np.concatenate([np.ones((*w.shape, 1)), np.cos(phase), np.sin(phase)], axis=2)
+        return x.reshape(-1, x.shape[-1]), w, tests.transpose(0, 2, 1)
+
+
+#: Points (m q, d), plain weights (m, q), and one and the fastest waves along each axis there, (m, 1 + 2 d, q).
+_Cells = tuple[FloatArray, FloatArray, FloatArray]
+
+
+def _sums(function: Function, blocks: Iterable[_Cells]) -> tuple[FloatArray, FloatArray]:
+    """Integrals of k functions over each cell, alone and times the waves, (m, 1 + 2 d, k); and those of |f|, (k,)."""
+    sums, size = [], []
+    for x, w, tests in blocks:
+        f = w[..., None] * function(x).reshape(*w.shape, -1)
+        sums.append(tests @ f)
+        size.append(np.abs(f).sum(axis=(0, 1)))
+    return np.concatenate(sums), np.sum(size, axis=0)
+
+
+def _defects(cells: FloatArray, children: FloatArray, k: int, scale: FloatArray) -> FloatArray:
+    """How much cutting each cell in k changes its integrals, relative to the scale (k functions), (m,)."""
+    change = children.reshape(len(cells), k, *cells.shape[1:]).sum(axis=1) - cells
+    return np.asarray((np.abs(change).max(axis=1) / scale).max(axis=1))
 
 
 # -- parts inside a box ------------------------------------------------------------------------------------------------
