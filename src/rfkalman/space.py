@@ -431,7 +431,9 @@ class _SourceLoad:
         wave = half_phases(space.order) / space.pde.domain.side
         self._refine = Refinement(_roots(space.pde, space.features), wave, self._rule, space.memory / 8)
         self._kept: dict[bytes, list[_Weighted]] = {}
-        self._own = list(self._blocks(self._rule)) if self._bytes(self._rule) <= space.memory / 8 else None
+        keep = self._bytes(self._rule) <= space.memory / 4
+        self._own = list(self._blocks(self._rule)) if keep else None
+        self._room = space.memory / 4 - (self._bytes(self._rule) if keep else 0.0)
         self._said = _Said()
 
     def __call__(self, times: FloatArray) -> FloatArray:
@@ -470,7 +472,7 @@ class _SourceLoad:
     def _weighted(self, rule: Rule) -> Iterable[_Weighted]:
         if rule is self._rule:
             return self._own if self._own is not None else self._blocks(rule)
-        if self._bytes(rule) > self._space.memory / 8:
+        if self._bytes(rule) > self._room:
             return self._blocks(rule)
         digest = blake2b(digest_size=16)
         for x, w in rule.blocks(_EVALUATION_ROWS):
@@ -479,7 +481,7 @@ class _SourceLoad:
         kept = self._kept.pop(key, None)
         self._kept[key] = blocks = list(self._blocks(rule)) if kept is None else kept
         # The oldest go; what was used last, always within the budget, stays.
-        while sum(v.nbytes for each in self._kept.values() for block in each for v in block) > self._space.memory / 8:
+        while sum(v.nbytes for each in self._kept.values() for block in each for v in block) > self._room:
             del self._kept[next(iter(self._kept))]
         return blocks
 
