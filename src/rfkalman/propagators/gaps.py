@@ -28,6 +28,8 @@ _PANELS = 1 << 14  # of a function of time in one gap: the cap on its halving
 _BLOCK = 2048  # panels or pieces taken at once: bounds the memory of a long gap
 _MAX_HALVINGS = 40
 _AT_END = 1e-6  # where the end of a panel is looked at, as a fraction of it: a jump exactly there belongs to the next
+_ENDS = np.array([_AT_END, 1.0 - _AT_END])
+_INSIDE = np.array([0.1, 0.2, 0.5, 0.8, 0.9])  # looks from which the forcing of a changing step is expected at its ends
 _JUMP = 0.02  # this share of what changes, where the nodes do not lead one to expect it, is taken for a jump
 _FACTOR_STEPS = 1024  # steps of changing coefficients for one window: each needs two exponentials
 _FACTOR_SLACK = 100.0  # their tolerance, in that of functions of time: a look costs a matrix exponential there
@@ -213,11 +215,10 @@ class FunctionPush:
         what it changes in the panel; how large it is beside that says nothing.
         """
         assert kernel.weights is not None
-        ends = np.array([_AT_END, 1.0 - _AT_END])
-        seen = _looked(ends, self.generator, starts, length)
+        seen = _looked(_ENDS, self.generator, starts, length)
         held = kernel.weights.sum(axis=0)
         change = force - force[:, :1], seen - force[:, :1]
-        missed = _extrapolated(kernel.nodes, ends, change[0]) - change[1]
+        missed = _extrapolated(kernel.nodes, _ENDS, change[0]) - change[1]
         size = _responses(held, missed).max(axis=1)
         size[size <= _JUMP * _responses(held, np.concatenate(change, axis=1)).max(axis=1)] = 0.0
         return np.asarray(size * float(kernel.nodes[0]))
@@ -290,13 +291,12 @@ def _changed(
 
     def panel_of(t: float, h: float, whole: LinearStep | None) -> _Panel:
         nodes = (0.5 - _GAUSS_2, 0.5 + _GAUSS_2, _AT_END, 0.5, 1.0 - _AT_END)
-        now = [generator.at(t + c * h) for c in nodes]
-        first, second, *others = (one.A - start for one in now)
+        first, second, *others = (generator.at(t + c * h).A - start for c in nodes)
         slope = (second - first) / (2.0 * _GAUSS_2)
         away = [A - first - (c - nodes[0]) * slope for c, A in zip(nodes[2:], others, strict=True)]
         bend = max(away, key=lambda A: float(np.abs(A).max()))
         change = max(float(np.abs(A).max()) for A in (first, second, *others))
-        return _Panel(t, h, whole, bend, change, _kick(now, t + h * np.array(nodes), np.array(nodes)))
+        return _Panel(t, h, whole, bend, change, None if math.isinf(tolerance) else _kick(generator, t, h))
 
     def sound(panel: _Panel) -> LinearStep:
         if panel.both is None:
@@ -343,14 +343,15 @@ def _changed(
         panels = finer
 
 
-def _kick(now: list[Generator], times: FloatArray, nodes: FloatArray) -> FloatArray | None:
-    """What the forcing does at the third or last of these looks that the three others would not lead one to expect."""
-    looks = [generator.force(times[i : i + 1]) for i, generator in enumerate(now)]
-    if not callable(now[0].forcing) or any(look is None for look in looks):
+def _kick(generator: Generator, t: float, h: float) -> FloatArray | None:
+    """A jump of the forcing towards an end of a step, as what looks inside do not lead one to expect there."""
+    if not callable(generator.forcing):
         return None
-    change = np.vstack([look for look in looks if look is not None])
+    times = t + h * np.concatenate([_INSIDE, _ENDS])
+    looks = [generator.at(float(time)).force(np.array([time])) for time in times]
+    change = np.vstack([np.zeros(generator.dim) if look is None else look[0] for look in looks])
     change = change - change[0]
-    missed = change[[2, 4]] - _extrapolated(nodes[[0, 1, 3]], nodes[[2, 4]], change[None, [0, 1, 3]])[0]
+    missed = change[len(_INSIDE) :] - _extrapolated(_INSIDE, _ENDS, change[None, : len(_INSIDE)])[0]
     sizes = np.linalg.norm(missed, axis=1)
     at = int(np.argmax(sizes))
     return missed[at] if sizes[at] > _JUMP * float(np.linalg.norm(change, axis=1).max()) else None
