@@ -23,7 +23,7 @@ AT = np.array([[0.4], [1.0], [1.7]])
 
 @cache
 def space_of(name: str) -> rk.WhitenedSpace:
-    wall = rk.TimeSeries([0.0, 0.5, 3000.0], [1.0, 3.0, 2.0])
+    wall = rk.TimeSeries([-100.0, 0.5, 3000.0], [1.0, 3.0, 2.0])
     pde = {
         "plain": rk.LinearPDE(LINE, 0.3, boundary=rk.Neumann(0.0)),
         "lifts": rk.LinearPDE(
