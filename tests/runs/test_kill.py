@@ -55,7 +55,7 @@ def test_the_comparison_sees_a_lost_and_a_doubled_reading(tmp_path):
 @pytest.mark.study
 def test_killed_runs_are_the_unbroken_run_study(tmp_path, study_table):
     """More than a hundred kills, at least twenty of each kind."""
-    found = killed(tmp_path, seed=3, n_runs=20, n_kills=10)
+    found = killed(tmp_path, seed=3, n_runs=30, n_kills=10)
     assert found["different"] == []
     assert sum(found["killed"].values()) >= 100 and min(found["killed"].values()) >= 20
     study_table.add("killed runs", **found["killed"], stores_that_differ=len(found["different"]))
