@@ -349,7 +349,9 @@ class Runner:
             if single or (len(own) == ALONE and (at is None or own[0] > at)):
                 reached = own[-2:-1]
         if reached and (at is None or reached[0] > at):
-            self._move_watermark(self._without_leap(reached[0]))
+            target = self._without_leap(reached[0])
+            if at is None or target > at:
+                self._move_watermark(target)
         self._process()
 
     def _without_leap(self, batch_ns: int) -> int:
