@@ -188,10 +188,15 @@ def test_watch_reads_json_lines_from_standard_input(soil, tmp_path):
 
 
 def started(arguments: list[str], **streams: object) -> subprocess.Popen:
-    """The command in a process of its own."""
+    """The command in a process of its own, which a signal reaches also where these tests run in the background."""
+
+    def heard() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
     return subprocess.Popen(
         [sys.executable, "-m", "rfkalman", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        **streams,
+        preexec_fn=heard, **streams,
     )  # fmt: skip
 
 
