@@ -8,6 +8,7 @@ for a source or a boundary value.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +25,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Stated:
+class Stated(ABC):
     """A function that is stated by values, its settings, from which a file makes it again."""
 
     __slots__ = ()
 
+    @abstractmethod
     def settings(self) -> Any:
         """The values, ready for JSON."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
