@@ -40,7 +40,7 @@ def test_a_store_of_the_first_version_goes_on_bit_for_bit(archive, tmp_path):
     got = json.loads(done.stdout)
     for name in ("hash", "rank", "analyses", "last"):
         assert got[name] == expected[name], name
-    # The unpacked table is another file on the disk, so it is read from its start: what it repeats sets nothing else off.
+    # The unpacked table is another file on the disk, so it is read from its start; what it repeats sets nothing off.
     repeated = {"duplicate", "missing", "out of range"}
     assert sum(got["counts"].values()) == got["arrived"] > expected["arrived"]
     for status, count in expected["counts"].items():
