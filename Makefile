@@ -27,7 +27,7 @@ test-all: $(VENV)/.test lint
 # warnings are failures.
 test-lowest: $(VENV)/.lowest
 	$(VENV)/lowest/bin/python -m pytest -m "not study" -n 2 --dist worksteal tests --ignore tests/test_quickstart.py \
-	  -o filterwarnings=error::rfkalman.errors.RFKalmanWarning
+	  -o filterwarnings=error::rfkalman.core.errors.RFKalmanWarning
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import numpy as np
 
 warnings.simplefilter("error")
 import rfkalman as rk  # noqa: E402
-from rfkalman.errors import MissingExtraError  # noqa: E402
+from rfkalman.core.errors import MissingExtraError  # noqa: E402
 
 extras = {name.split(".")[0] for name in sys.modules} & {"matplotlib", "xarray", "pandas", "sympy", "mpmath"}
 assert not extras, f"import rfkalman pulled in {sorted(extras)}"

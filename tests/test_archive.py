@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 import rfkalman as rk
 import rfkalman.io.archive as archive
-from rfkalman.errors import ArchiveError
+from rfkalman.core.errors import ArchiveError
 
 BOX = rk.Box([0.0, 5.0], [2.0, 6.0])
 X = BOX.sample(40, np.random.default_rng(0))

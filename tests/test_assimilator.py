@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import solve_ivp
 
 import rfkalman as rk
-from rfkalman.errors import NoiseWarning, TimeError
+from rfkalman.core.errors import NoiseWarning, TimeError
 from rfkalman.features.base import Recipe
 
 EPS = np.finfo(float).eps

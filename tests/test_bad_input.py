@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import rfkalman as rk
-from rfkalman.errors import (
+from rfkalman.core.errors import (
     ConformityError,
     DefinitenessError,
     FloorError,

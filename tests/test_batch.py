@@ -13,9 +13,9 @@ from tests import reference
 from tests.reference import Record, random_record
 from tests.test_filters import as_sequence, deviation
 
-from rfkalman.errors import ShapeError
+from rfkalman.core.errors import ShapeError
 from rfkalman.filters import batch
-from rfkalman.statespace import Gaussian, LinearStep, Observation
+from rfkalman.statespace.values import Gaussian, LinearStep, Observation
 
 # Two exact routes in double precision; see random_record for the conditioning of the records.
 EXACT = 1e-10

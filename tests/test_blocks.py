@@ -17,7 +17,7 @@ from scipy.stats import binom, norm
 from tests import reference
 
 import rfkalman as rk
-from rfkalman.errors import ConformityError, ShapeError, ValueRangeError
+from rfkalman.core.errors import ConformityError, ShapeError, ValueRangeError
 from rfkalman.filters import kalman
 
 # Two exact routes (STYLE, tolerances); prior over noise variance is at most 1e4 below, eps times that is 1e-12.

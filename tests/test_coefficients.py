@@ -11,9 +11,9 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
 import rfkalman as rk
-from rfkalman.errors import ArchiveError, DefinitenessError, QuadratureWarning, RFKalmanError, ShapeError
+from rfkalman.core.errors import ArchiveError, DefinitenessError, QuadratureWarning, RFKalmanError, ShapeError
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian
+from rfkalman.statespace.values import Gaussian
 
 LINE = rk.Interval(0.0, 1.0)
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])

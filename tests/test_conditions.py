@@ -18,9 +18,9 @@ import sympy as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.errors import ConformityError, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
+from rfkalman.core.errors import ConformityError, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian
+from rfkalman.statespace.values import Gaussian
 
 AXES = sp.symbols("x y z")
 TIME = sp.symbols("t")

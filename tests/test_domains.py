@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.domains import Box
-from rfkalman.errors import ShapeError, ValueRangeError
 
 EPS = np.finfo(float).eps
 

@@ -18,10 +18,10 @@ from scipy.spatial import cKDTree
 from scipy.special import gammaln, j1
 from scipy.stats import chisquare
 
+from rfkalman.core.errors import ArchiveError, MissingExtraError, ShapeError, ValueRangeError
 from rfkalman.domains import Ball, Box, Interval, Mesh, Polygon, restore
 from rfkalman.domains.polygon import ear_clipped, triangle_areas
 from rfkalman.domains.simplex import EDGES, graded_triangle, points_for_phase, reference_rule, shape_functions
-from rfkalman.errors import ArchiveError, MissingExtraError, ShapeError, ValueRangeError
 from rfkalman.features.base import oscillation_order
 
 L_SHAPE = np.array([[0, 0], [2, 0], [2, 1], [1, 1], [1, 2], [0, 2]], dtype=float)

@@ -12,8 +12,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
+from rfkalman.core.errors import ArchiveError, ShapeError, ValueRangeError
 from rfkalman.domains.box import Box
-from rfkalman.errors import ArchiveError, ShapeError, ValueRangeError
 from rfkalman.features import (
     BoxCutoff,
     DirichletSine,

@@ -14,8 +14,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 
+from rfkalman.core.errors import ArchiveError, ShapeError, ValueRangeError
 from rfkalman.domains import Ball, Box, Domain, Polygon
-from rfkalman.errors import ArchiveError, ShapeError, ValueRangeError
 from rfkalman.features import (
     BallCutoff,
     BoxCutoff,

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 import rfkalman as rk
-import rfkalman.field as field_module
-from rfkalman.errors import MissingExtraError, OutsideDomainError, ShapeError, ValueRangeError
+import rfkalman.model.field as field_module
+from rfkalman.core.errors import MissingExtraError, OutsideDomainError, ShapeError, ValueRangeError
 
 BOX = rk.Box([0.0, 5.0], [2.0, 6.5])  # volume 3: plain and normalised integrals differ
 # Two sums of about 30 products each, of numbers up to |Psi| |S|: a few hundred roundings of that size.

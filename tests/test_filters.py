@@ -13,9 +13,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests import reference
 from tests.reference import Record, random_record
 
-from rfkalman.errors import DefinitenessError, ShapeError
+from rfkalman.core.errors import DefinitenessError, ShapeError
 from rfkalman.filters import batch, information, kalman
-from rfkalman.statespace import Gaussian, LinearStep, Observation
+from rfkalman.statespace.values import Gaussian, LinearStep, Observation
 
 EPS = np.finfo(float).eps
 # Two exact routes in double precision (STYLE, tolerances); the records keep prior spread / noise near 30.

@@ -17,10 +17,10 @@ from scipy.integrate import dblquad, quad
 from scipy.special import ndtr
 
 import rfkalman as rk
+from rfkalman.core.errors import OutsideDomainError, QuadratureError, QuadratureWarning, SpaceWarning
 from rfkalman.domains.pieces import BoxPieces, SimplexPieces, clipped
 from rfkalman.domains.simplex import determinants
-from rfkalman.errors import OutsideDomainError, QuadratureError, QuadratureWarning, SpaceWarning
-from rfkalman.statespace import Gaussian
+from rfkalman.statespace.values import Gaussian
 
 LINE = rk.Interval(0.0, 1.0)
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])
@@ -43,7 +43,7 @@ def spot(centre, width):
 
 
 #: What every source narrower than the space earns; a law of its own below.
-SMEARED = pytest.mark.filterwarnings("ignore:the space holds only:rfkalman.errors.SpaceWarning")
+SMEARED = pytest.mark.filterwarnings("ignore:the space holds only:rfkalman.core.errors.SpaceWarning")
 
 
 @SMEARED

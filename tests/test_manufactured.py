@@ -16,7 +16,7 @@ import sympy as sp
 
 import rfkalman as rk
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian
+from rfkalman.statespace.values import Gaussian
 
 AXES = sp.symbols("x y z")
 TIME = sp.symbols("t")
@@ -124,7 +124,7 @@ def one_dimension():
     return rk.whiten(pde, rk.bubble(rk.GaussianRFF(40, length_scale=0.25, seed=3)), mass_floor=1e-16), u
 
 
-@pytest.mark.filterwarnings("ignore:.*Crank:rfkalman.errors.SpaceWarning")
+@pytest.mark.filterwarnings("ignore:.*Crank:rfkalman.core.errors.SpaceWarning")
 @pytest.mark.parametrize("name", ORDERS)
 def test_every_scheme_shows_its_order_when_the_step_is_halved(one_dimension, name):
     """Bands of NUMERICS section 5, item 5; smooth data in time, stiff in space."""

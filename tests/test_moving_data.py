@@ -20,11 +20,11 @@ from scipy.linalg import expm
 from scipy.special import erfc
 
 import rfkalman as rk
-from rfkalman.errors import TimeWarning, ValueRangeError
+from rfkalman.core.errors import TimeWarning, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.problem import Problem
 from rfkalman.propagators import ARS222, ARS443, SDIRK2, SDIRK3, CachedSteps, Exponential, ImplicitEuler, exponential
-from rfkalman.statespace import Forcing, Generator, LinearStep, Series
+from rfkalman.statespace.values import Forcing, Generator, LinearStep, Series
 
 BAR = rk.Interval(0.0, 1.0)
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.errors import OutsideDomainError, ShapeError, ValueRangeError
+from rfkalman.core.errors import OutsideDomainError, ShapeError, ValueRangeError
 
 BOXES = {
     1: rk.Box([-1.0], [2.0]),

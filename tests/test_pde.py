@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.errors import DefinitenessError, RFKalmanError, ShapeError, ValueRangeError
-from rfkalman.pde import resolve_parts
+from rfkalman.core.errors import DefinitenessError, RFKalmanError, ShapeError, ValueRangeError
+from rfkalman.physics.pde import resolve_parts
 
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])
 X = SQUARE.sample(9, np.random.default_rng(0))

@@ -9,7 +9,7 @@ from tests import reference
 from tests.reference import Item
 
 from rfkalman.filters import batch, information, kalman, steady
-from rfkalman.statespace import Gaussian, LinearStep, Observation
+from rfkalman.statespace.values import Gaussian, LinearStep, Observation
 
 EPS = np.finfo(float).eps
 

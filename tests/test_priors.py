@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman import galerkin
-from rfkalman.errors import OutsideDomainError, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
+from rfkalman.core.errors import OutsideDomainError, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian
+from rfkalman.space import galerkin
+from rfkalman.statespace.values import Gaussian
 
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])
 BOUNDARIES = {

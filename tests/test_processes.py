@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.conditions import condition_settings, restored_condition
-from rfkalman.processes import Process
+from rfkalman.physics.conditions import condition_settings, restored_condition
+from rfkalman.statespace.processes import Process
 
 # Two exact routes (STYLE, tolerances).
 EXACT = 1e-10

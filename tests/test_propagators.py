@@ -22,7 +22,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
-from rfkalman.errors import ShapeError, SpaceWarning, TimeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, SpaceWarning, TimeError, ValueRangeError
 from rfkalman.propagators import (
     ARS222,
     ARS443,
@@ -35,7 +35,7 @@ from rfkalman.propagators import (
     Propagator,
 )
 from rfkalman.propagators.exponential import phi_functions
-from rfkalman.statespace import Generator, LinearStep
+from rfkalman.statespace.values import Generator, LinearStep
 
 EPS = float(np.finfo(np.float64).eps)
 RUNGE_KUTTA = [ImplicitEuler, CrankNicolson, SDIRK2, SDIRK3, ARS222, ARS443]

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 import rfkalman as rk
 from rfkalman import report
-from rfkalman.errors import MissingExtraError, ShapeError, ValueRangeError
+from rfkalman.core.errors import MissingExtraError, ShapeError, ValueRangeError
 from rfkalman.report import _draw
 
 pytest.importorskip("matplotlib")

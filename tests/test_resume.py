@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import rfkalman as rk
-from rfkalman.errors import ArchiveError, TimeError
+from rfkalman.core.errors import ArchiveError, TimeError
 
 LINE = rk.Interval(0.0, 2.0)
 NAMES = ("a", "b", "c")

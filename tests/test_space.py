@@ -15,8 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import eigvalsh
 
 import rfkalman as rk
-from rfkalman import galerkin, whitening
-from rfkalman.errors import (
+from rfkalman.core.errors import (
     ConformityError,
     FloorError,
     QuadratureError,
@@ -26,6 +25,7 @@ from rfkalman.errors import (
     ValueRangeError,
 )
 from rfkalman.features.base import FeatureMap
+from rfkalman.space import galerkin, whitening
 
 EPS = np.finfo(float).eps
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import jn_zeros, jv, spherical_jn, yv
 
 import rfkalman as rk
-from rfkalman.errors import ConformityError, ValueRangeError
+from rfkalman.core.errors import ConformityError, ValueRangeError
 
 PI2 = np.pi**2
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])

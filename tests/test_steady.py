@@ -13,7 +13,7 @@ from scipy.linalg import solve_discrete_are
 
 import rfkalman as rk
 from rfkalman.filters import kalman, steady
-from rfkalman.statespace import Gaussian, LinearStep, Observation
+from rfkalman.statespace.values import Gaussian, LinearStep, Observation
 
 # The gain is declared at 1e-12 of each coefficient's scale; means and evidence add what the closed loop remembers of
 # that, a factor below 10 for the systems here.

@@ -2,12 +2,8 @@
 
 from typing import Any
 
-from .assimilator import Assimilator
-from .blocks import LatentSource, SensorOffset, SourceField
-from .coefficients import inclusion, layers, modulated, profile
-from .conditions import Dirichlet, Neumann, Periodic, Robin, TimeSeries, Unknown
+from .core.errors import RFKalmanError, RFKalmanWarning
 from .domains import Ball, Box, Interval, Mesh, Polygon
-from .errors import RFKalmanError, RFKalmanWarning
 from .features import (
     Constant,
     CornerRFF,
@@ -22,17 +18,51 @@ from .features import (
     mapped,
     patches,
 )
-from .field import Field
 from .io import load, save
-from .model import Model
-from .observation import averages, combine, gradients, points, stack
-from .pde import AdvectionDiffusion, Heat, LinearPDE
-from .prior import FromField, FromFunction, Sobolev, isotropic
-from .processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, RandomWalk
+from .model import (
+    Field,
+    FromField,
+    FromFunction,
+    LatentSource,
+    Model,
+    SensorOffset,
+    Sobolev,
+    SourceField,
+    averages,
+    combine,
+    gradients,
+    isotropic,
+    points,
+    stack,
+)
+from .online import Assimilator
+from .physics import (
+    AdvectionDiffusion,
+    Dirichlet,
+    Heat,
+    LinearPDE,
+    Neumann,
+    Periodic,
+    Robin,
+    TimeSeries,
+    Unknown,
+    inclusion,
+    layers,
+    modulated,
+    profile,
+)
 from .propagators import ARS222, ARS443, SDIRK2, SDIRK3, CrankNicolson, Exponential, ImplicitEuler
-from .space import WhitenedSpace
-from .statespace import Gaussian, Generator, LinearStep, Observation
-from .whitening import FloorGrid, whiten
+from .space import FloorGrid, WhitenedSpace, whiten
+from .statespace import (
+    Fixed,
+    Gaussian,
+    Generator,
+    IntegratedRandomWalk,
+    LinearStep,
+    Observation,
+    OrnsteinUhlenbeck,
+    RandomWalk,
+)
 
 __version__ = "0.1.0"
 

@@ -12,12 +12,12 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import rfkalman as rk
-from rfkalman.baselines import grid as gridlib
-from rfkalman.baselines import interpolation, kriging, letkf, pod
-from rfkalman.baselines.grid import Batch, FiniteDifferences
 from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters import kalman
-from rfkalman.statespace import Observation
+from rfkalman.research.baselines import grid as gridlib
+from rfkalman.research.baselines import interpolation, kriging, letkf, pod
+from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.statespace.values import Observation
 
 BOX = rk.Box([0.0, 0.0], [1.0, 1.0])
 

@@ -13,11 +13,11 @@ from tests import reference
 from tests.reference import Item
 
 import rfkalman as rk
-from rfkalman.baselines import grid as gridlib
-from rfkalman.baselines.grid import Batch, FiniteDifferences
-from rfkalman.errors import OutsideDomainError, ShapeError, ValueRangeError
+from rfkalman.core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian
+from rfkalman.research.baselines import grid as gridlib
+from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.statespace.values import Gaussian
 
 EPS = np.finfo(float).eps
 # Two exact routes in double precision (STYLE, tolerances).

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.baselines import interpolation
-from rfkalman.baselines.interpolation import boundary_points, inverse_distance, linear
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
+from rfkalman.research.baselines import interpolation
+from rfkalman.research.baselines.interpolation import boundary_points, inverse_distance, linear
 
 
 def sensors(d: int, n: int = 25, seed: int = 0) -> np.ndarray:

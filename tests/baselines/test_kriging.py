@@ -10,9 +10,17 @@ from mpmath import mp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
-from rfkalman.baselines import kriging
-from rfkalman.baselines.kriging import Covariance, estimate, krige, matern12, matern32, matern52, squared_exponential
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
+from rfkalman.research.baselines import kriging
+from rfkalman.research.baselines.kriging import (
+    Covariance,
+    estimate,
+    krige,
+    matern12,
+    matern32,
+    matern52,
+    squared_exponential,
+)
 
 KERNELS = {
     squared_exponential: lambda s: mp.exp(-(s**2) / 2),

@@ -10,13 +10,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import inv, sqrtm
 
 import rfkalman as rk
-from rfkalman.baselines import grid as gridlib
-from rfkalman.baselines import letkf
-from rfkalman.baselines.grid import Batch, FiniteDifferences
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters.ensemble import Ensemble
-from rfkalman.statespace import Gaussian, Observation
+from rfkalman.research.baselines import grid as gridlib
+from rfkalman.research.baselines import letkf
+from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.statespace.values import Gaussian, Observation
 
 # Two exact routes in double precision (STYLE, tolerances).
 EXACT = 1e-10

@@ -9,10 +9,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import rfkalman as rk
-from rfkalman.baselines import pielm
-from rfkalman.errors import ConformityError, OutsideDomainError, ShapeError, ValueRangeError
+from rfkalman.core.errors import ConformityError, OutsideDomainError, ShapeError, ValueRangeError
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian, Observation
+from rfkalman.research.baselines import pielm
+from rfkalman.statespace.values import Gaussian, Observation
 
 BOX = rk.Box([0.0, 1.0], [1.0, 3.0])
 RECIPES = {

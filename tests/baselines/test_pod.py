@@ -9,13 +9,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 import rfkalman as rk
-from rfkalman.baselines import grid as gridlib
-from rfkalman.baselines import pod
-from rfkalman.baselines.grid import Batch, FiniteDifferences
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters import kalman
-from rfkalman.statespace import Gaussian
+from rfkalman.research.baselines import grid as gridlib
+from rfkalman.research.baselines import pod
+from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.statespace.values import Gaussian
 
 # Two exact routes in double precision (STYLE, tolerances).
 EXACT = 1e-10

@@ -13,8 +13,8 @@ import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import contraction as co
 from rfkalman.certificates import routes as rt
-from rfkalman.experiments.truth import SineSeries
 from rfkalman.filters import kalman
+from rfkalman.research.experiments.truth import SineSeries
 
 
 @dataclass

@@ -13,8 +13,8 @@ from tests.certificates.fields import LINE, bubble_line, hump
 import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates.trajectory import SpaceTrajectory
-from rfkalman.errors import ShapeError, ValueRangeError
-from rfkalman.experiments.truth import SineSeries
+from rfkalman.core.errors import ShapeError, ValueRangeError
+from rfkalman.research.experiments.truth import SineSeries
 
 
 def test_projection_error_of_the_sine_basis_is_the_tail_of_the_series():

@@ -13,7 +13,7 @@ from tests.certificates.problems import problem
 import rfkalman as rk
 from rfkalman.certificates import contraction as co
 from rfkalman.certificates import propagation as pr
-from rfkalman.errors import ValueRangeError
+from rfkalman.core.errors import ValueRangeError
 from rfkalman.filters import kalman
 
 

@@ -10,8 +10,8 @@ from tests.certificates.fields import LINE, bubble_line, hump
 import rfkalman as rk
 from rfkalman.certificates import dynamics as dy
 from rfkalman.certificates.ritz import ritz
-from rfkalman.errors import ShapeError, ValueRangeError
-from rfkalman.experiments.truth import SineSeries
+from rfkalman.core.errors import ShapeError, ValueRangeError
+from rfkalman.research.experiments.truth import SineSeries
 
 
 def all_products(steps):

@@ -13,7 +13,7 @@ from tests.certificates.problems import problem
 import rfkalman as rk
 from rfkalman.certificates import error_bars as eb
 from rfkalman.certificates import propagation as pr
-from rfkalman.errors import ValueRangeError
+from rfkalman.core.errors import ValueRangeError
 
 
 def folded(c, beta):

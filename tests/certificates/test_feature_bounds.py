@@ -14,7 +14,7 @@ from tests.certificates.fields import LINE, bubble_line
 import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import feature_bounds as fb
-from rfkalman.errors import ValueRangeError
+from rfkalman.core.errors import ValueRangeError
 
 
 def kernel_section(x, x0, length):

@@ -12,15 +12,15 @@ from numpy.testing import assert_allclose
 import rfkalman as rk
 from rfkalman.certificates import propagation as pr
 from rfkalman.certificates.field_error import TOO_NARROW, Truths, exact_truth, field_error
-from rfkalman.errors import ShapeError
-from rfkalman.experiments import streaming
-from rfkalman.experiments.certified import BENCHMARKS
-from rfkalman.experiments.draws import SQUARE
-from rfkalman.experiments.truth import SineSeries, bumps
+from rfkalman.core.errors import ShapeError
 from rfkalman.filters import kalman
 from rfkalman.problem import Problem
 from rfkalman.problem.certified import certify_problem
 from rfkalman.propagators import Exponential
+from rfkalman.research.experiments import streaming
+from rfkalman.research.experiments.certified import BENCHMARKS
+from rfkalman.research.experiments.draws import SQUARE
+from rfkalman.research.experiments.truth import SineSeries, bumps
 
 N_STREAMS = 300
 

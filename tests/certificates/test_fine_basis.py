@@ -9,7 +9,7 @@ from tests.certificates.fields import SQUARE
 
 import rfkalman as rk
 from rfkalman.certificates.fine_basis import FineBasis
-from rfkalman.experiments.truth import SineSeries, bumps
+from rfkalman.research.experiments.truth import SineSeries, bumps
 
 
 def test_blocks_that_are_not_kept_give_the_same_numbers():

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import rfkalman as rk
 from rfkalman.certificates import gram, leverage
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import kalman
 
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])

@@ -13,7 +13,7 @@ from tests.certificates.draws import L_SHAPE, SQUARE, UNIT, largest, line_space,
 
 import rfkalman as rk
 from rfkalman.certificates import degrees, envelopes, leverage
-from rfkalman.errors import ConformityError
+from rfkalman.core.errors import ConformityError
 
 
 @pytest.fixture(scope="module")

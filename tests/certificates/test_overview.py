@@ -17,11 +17,11 @@ from rfkalman.certificates import gram, leverage
 from rfkalman.certificates.approximation import projection_error
 from rfkalman.certificates.overview import certify, is_implicit_euler
 from rfkalman.certificates.trajectory import SpaceTrajectory
-from rfkalman.errors import ShapeError, ValueRangeError
-from rfkalman.experiments.certified import BENCHMARKS, certify_benchmark
-from rfkalman.experiments.draws import SQUARE
-from rfkalman.experiments.truth import SineSeries, bumps
+from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import kalman
+from rfkalman.research.experiments.certified import BENCHMARKS, certify_benchmark
+from rfkalman.research.experiments.draws import SQUARE
+from rfkalman.research.experiments.truth import SineSeries, bumps
 
 TIMES = 0.01 * np.arange(6)
 

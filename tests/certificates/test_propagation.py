@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import rfkalman as rk
 from rfkalman.certificates import propagation as pr
-from rfkalman.errors import ShapeError
+from rfkalman.core.errors import ShapeError
 from rfkalman.filters import kalman
 
 

@@ -13,8 +13,8 @@ import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import ritz as rz
 from rfkalman.certificates.fine_basis import FineBasis
-from rfkalman.errors import ConformityError, DefinitenessError, ValueRangeError
-from rfkalman.experiments.truth import SineSeries, bumps
+from rfkalman.core.errors import ConformityError, DefinitenessError, ValueRangeError
+from rfkalman.research.experiments.truth import SineSeries, bumps
 
 
 def test_ritz_quantity_of_one_missing_mode_is_known():

@@ -13,8 +13,8 @@ from rfkalman.certificates import dynamics as dy
 from rfkalman.certificates import routes as rt
 from rfkalman.certificates.fine_basis import FineBasis
 from rfkalman.certificates.ritz import ritz
-from rfkalman.errors import ShapeError, ValueRangeError
-from rfkalman.experiments.truth import SineSeries, bumps
+from rfkalman.core.errors import ShapeError, ValueRangeError
+from rfkalman.research.experiments.truth import SineSeries, bumps
 
 
 def narrow(x):

@@ -9,7 +9,7 @@ from tests.certificates.fields import LINE, bubble_line
 
 import rfkalman as rk
 from rfkalman.certificates.trajectory import SpaceTrajectory, as_times
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
 
 
 @pytest.mark.parametrize("velocity", [None, [1.5]], ids=["heat", "flow"])

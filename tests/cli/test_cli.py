@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from rfkalman.cli.app import run
-from rfkalman.experiments import mechanisms
+from rfkalman.research.experiments import mechanisms
 
 
 def test_reproduce_prints_a_table_and_writes_a_report(tmp_path, capsys):
@@ -88,7 +88,7 @@ def test_only_our_own_warnings_reach_the_terminal(capsys, monkeypatch):
     """What matplotlib, a parser or NumPy say to programmers tells a user nothing; ours come as one sentence, once."""
     from rfkalman.cli import app as application
     from rfkalman.cli import commands  # noqa: F401 - registered before the application is exchanged
-    from rfkalman.errors import RFKalmanWarning
+    from rfkalman.core.errors import RFKalmanWarning
 
     def noisy(args):
         with warnings.catch_warnings():

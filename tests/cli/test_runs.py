@@ -473,7 +473,7 @@ def test_check_does_not_mind_a_table_sorted_by_sensor(soil, tmp_path, capsys):
 
 def test_a_report_without_certificates_says_why(soil, finished, monkeypatch, capsys):
     from rfkalman.cli import _runs
-    from rfkalman.errors import ValueRangeError
+    from rfkalman.core.errors import ValueRangeError
 
     def refuse(*_, **__):
         raise ValueRangeError("no sensor lies inside")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rfkalman.experiments import draws
-from rfkalman.experiments.draws import ADVECTION, HEAT, QUADRATURE_LIMIT, VANILLA
-from rfkalman.experiments.streaming import heat_space
+from rfkalman.research.experiments import draws
+from rfkalman.research.experiments.draws import ADVECTION, HEAT, QUADRATURE_LIMIT, VANILLA
+from rfkalman.research.experiments.streaming import heat_space
 
 FAMILIES = {"heat": HEAT, "advection": ADVECTION, "vanilla": VANILLA}
 

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from rfkalman.errors import RFKalmanError
-from rfkalman.experiments import heat, honest, page, streaming
-from rfkalman.experiments.base import Effort, Outcome, Row, Sample, mean_and_error, slope
-from rfkalman.experiments.catalogue import EXPERIMENTS, find, reproduce
-from rfkalman.experiments.draws import HEAT
-from rfkalman.experiments.summary import POSITIONING, summarise
-from rfkalman.experiments.timing import interleaved
+from rfkalman.core.errors import RFKalmanError
 from rfkalman.filters import batch, kalman
+from rfkalman.research.experiments import heat, honest, page, streaming
+from rfkalman.research.experiments.base import Effort, Outcome, Row, Sample, mean_and_error, slope
+from rfkalman.research.experiments.catalogue import EXPERIMENTS, find, reproduce
+from rfkalman.research.experiments.draws import HEAT
+from rfkalman.research.experiments.summary import POSITIONING, summarise
+from rfkalman.research.experiments.timing import interleaved
 
 QUICK = Effort(seeds=48, quick=True)
 
@@ -162,7 +162,7 @@ def test_the_summary_stands_on_top_of_every_report(small):
 
 def test_the_positioning_table_is_the_papers_row_by_row():
     """Seven systems, and two extensions of the supplement; what is said to be here can be imported."""
-    from rfkalman.baselines import pielm, pod
+    from rfkalman.research.baselines import pielm, pod
 
     names = [name for name, _, _, _ in POSITIONING]
     assert names[:7] == ["BPIELM", "RAFDA", "NG filtering", "GP/IEKS", "RB-EnKF", "Numerical GP", "iPINNER"]

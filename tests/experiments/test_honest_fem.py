@@ -9,9 +9,9 @@ from scipy.special import ndtri
 from skfem import Basis, BilinearForm, ElementTriP2, MeshTri, condense
 from skfem.helpers import dot, grad
 
-from rfkalman.experiments import honest
-from rfkalman.experiments.streaming import DT, N_TIMES
-from rfkalman.experiments.truth import bumps
+from rfkalman.research.experiments import honest
+from rfkalman.research.experiments.streaming import DT, N_TIMES
+from rfkalman.research.experiments.truth import bumps
 
 
 @BilinearForm

@@ -7,8 +7,8 @@ import pytest
 from scipy.linalg import expm
 
 import rfkalman as rk
-from rfkalman.errors import ValueRangeError
-from rfkalman.experiments.truth import SineSeries, bumps
+from rfkalman.core.errors import ValueRangeError
+from rfkalman.research.experiments.truth import SineSeries, bumps
 
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])
 

@@ -14,11 +14,11 @@ from scipy.linalg import sqrtm
 from tests.reference import Item, Record, random_record
 from tests.test_filters import as_sequence, deviation
 
-from rfkalman.errors import DefinitenessError, ShapeError, ValueRangeError
+from rfkalman.core.errors import DefinitenessError, ShapeError, ValueRangeError
 from rfkalman.filters import ensemble as ens
 from rfkalman.filters import kalman
 from rfkalman.filters.ensemble import Ensemble, enkf, etkf, etkf_in_member_space, forecast, run, sample
-from rfkalman.statespace import Gaussian, LinearStep, Observation
+from rfkalman.statespace.values import Gaussian, LinearStep, Observation
 
 EPS = np.finfo(float).eps
 # Two exact routes in double precision (STYLE, tolerances); the records keep prior spread / noise near 30, hence

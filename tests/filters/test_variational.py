@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.reference import Record, random_record
 from tests.test_filters import as_sequence, deviation
 
-from rfkalman.errors import ShapeError, ValueRangeError
+from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import batch, kalman, variational
 from rfkalman.filters.variational import four_d_var
-from rfkalman.statespace import Gaussian, LinearStep, Observation
+from rfkalman.statespace.values import Gaussian, LinearStep, Observation
 
 EPS = np.finfo(float).eps
 # Two exact routes in double precision (STYLE, tolerances); the descent is asked for 1e-9 posterior standard

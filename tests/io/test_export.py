@@ -31,8 +31,8 @@ import zarr
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman._checks import EPS
-from rfkalman.errors import MissingExtraError, TimeError, ValueRangeError
+from rfkalman.core.checks import EPS
+from rfkalman.core.errors import MissingExtraError, TimeError, ValueRangeError
 from rfkalman.io import _export_plan
 from rfkalman.io._export_cf import axis_names, udunits
 from rfkalman.io._export_plan import exceedance, iso, make_grid

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rfkalman as rk
+from rfkalman.core.files import part_of
 from rfkalman.io import _files
-from rfkalman.io._files import part_of
 
 BELIEF = rk.Gaussian(np.zeros(2), np.eye(2))
 
@@ -20,7 +20,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     """The number in the name belongs to no process any more; files and folders (Zarr) alike."""
     target = tmp_path / "posterior.npz"
     code = (
-        "import os, sys, pathlib, numpy, rfkalman.io._files as f; t = pathlib.Path(sys.argv[1]);"
+        "import os, sys, pathlib, numpy, rfkalman.core.files as f; t = pathlib.Path(sys.argv[1]);"
         "f.part_of(t).write_bytes(b'half'); f.part_of(t).mkdir(); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(target)], check=False)

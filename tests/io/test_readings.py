@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfkalman.errors import RFKalmanError, ValueRangeError
+from rfkalman.core.errors import RFKalmanError, ValueRangeError
 from rfkalman.io import _csv, _lines
 from rfkalman.io.readings import (
     REASONS,

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rfkalman import Gaussian
-from rfkalman.errors import RFKalmanError
+from rfkalman.core.errors import RFKalmanError
 from rfkalman.io import store as module
 from rfkalman.io.readings import Position, Rejected
 from rfkalman.io.store import STATUSES, AnalysisRow, Source, Status, Store, StoreError

@@ -18,7 +18,7 @@ import numpy as np
 
 from rfkalman.filters import kalman
 from rfkalman.problem import Setup
-from rfkalman.statespace import Gaussian
+from rfkalman.statespace.values import Gaussian
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

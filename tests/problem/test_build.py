@@ -12,7 +12,7 @@ from scipy.special import exp1
 import rfkalman as rk
 from rfkalman.features.base import predicted_rank
 from rfkalman.filters import kalman
-from rfkalman.model import Model
+from rfkalman.model.model import Model
 from rfkalman.problem import Problem, ProblemError
 from rfkalman.problem.driven import Bump
 

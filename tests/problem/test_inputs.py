@@ -21,7 +21,7 @@ pytest.importorskip("pint")
 from tests.workbooks import write_workbook
 
 from rfkalman.cli.app import run
-from rfkalman.errors import MissingExtraError
+from rfkalman.core.errors import MissingExtraError
 from rfkalman.problem import Problem, ProblemError
 from rfkalman.problem.templates import noticed, problem_text, to_fill_in
 

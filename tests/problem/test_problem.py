@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfkalman as rk
-from rfkalman.errors import RFKalmanError
+from rfkalman.core.errors import RFKalmanError
 from rfkalman.problem import Problem, ProblemError
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfkalman.errors import RFKalmanError, TimeError, ValueRangeError
+from rfkalman.core.errors import RFKalmanError, TimeError, ValueRangeError
 from rfkalman.problem import Clock, SensorTable
 
 HOUR = 3_600_000_000_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfkalman.errors import RFKalmanError, ValueRangeError
+from rfkalman.core.errors import RFKalmanError, ValueRangeError
 from rfkalman.problem import units as units_module
 from rfkalman.problem.units import DIMENSIONS, Units, registry
 

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from tests.report.small_runs import WRITTEN_NS, Page, block, column, finished, hours, plate, seconds, whole
 
 from rfkalman.certificates.findings import Finding
-from rfkalman.errors import ValueRangeError
+from rfkalman.core.errors import ValueRangeError
 from rfkalman.problem import Problem, Setup
 from rfkalman.report import _page_data as data
 from rfkalman.report import _page_words as say

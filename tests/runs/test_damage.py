@@ -13,7 +13,7 @@ import pytest
 from tests.runs.column import first_version, messy_lines, run, setup, write_table
 
 from rfkalman.cli.app import run as command
-from rfkalman.errors import RFKalmanWarning
+from rfkalman.core.errors import RFKalmanWarning
 from rfkalman.io import store as module
 from rfkalman.io.store import Store, StoreError
 from rfkalman.runs import Runner, RunRecord

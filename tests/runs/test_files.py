@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.runs.column import HOUR_NS, ORIGIN_NS, Column, clean_lines, contents, setup, stamp, write_table
 
-from rfkalman.errors import RFKalmanWarning
+from rfkalman.core.errors import RFKalmanWarning
 from rfkalman.runs import Runner
 from rfkalman.runs import runner as runner_module
 from rfkalman.runs.session import follow, run

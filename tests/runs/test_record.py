@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from tests.runs.column import HOUR_NS, ORIGIN_NS, clean_lines, messy_lines, run, setup, stamp, write_table
 
 import rfkalman as rk
-from rfkalman.errors import TimeError, ValueRangeError
+from rfkalman.core.errors import TimeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.io.readings import read_csv
 from rfkalman.runs import Runner, RunRecord

@@ -30,7 +30,7 @@ from tests.runs.column import (
 )
 
 import rfkalman as rk
-from rfkalman.errors import RFKalmanWarning
+from rfkalman.core.errors import RFKalmanWarning
 from rfkalman.filters import kalman
 from rfkalman.io.readings import Position, read_csv
 from rfkalman.io.store import Store, StoreError

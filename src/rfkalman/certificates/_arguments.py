@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._checks import as_number
-from ..errors import ValueRangeError
+from ..core.checks import as_number
+from ..core.errors import ValueRangeError
 
 __all__ = ["CHANCE", "as_nonnegative", "as_share"]
 

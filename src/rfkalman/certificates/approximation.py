@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, frozen
-from ..conditions import Robin
-from ..space import WhitenedSpace
+from ..core.checks import FloatArray, frozen
+from ..physics.conditions import Robin
+from ..space.space import WhitenedSpace
 from .findings import Finding
 from .fine_basis import FineBasis, quadrature_finding
 from .trajectory import Trajectory, as_times, require_unforced

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .._checks import as_count, as_number, as_positive
-from ..errors import ValueRangeError
+from ..core.checks import as_count, as_number, as_positive
+from ..core.errors import ValueRangeError
 from ._arguments import as_nonnegative
 from .findings import Finding
 

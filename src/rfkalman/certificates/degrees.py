@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
+from ..core.errors import ConformityError
 from ..domains.base import Domain
-from ..errors import ConformityError
 from ..features.base import FeatureMap, FeatureSum
 from ..features.cutoffs import BallCutoff, BoxCutoff
 from ..features.fourier import ConstantMap, FourierMap
 from ..features.network import TanhMap
 from ..features.sine import SineMap
 from ..features.window import Window
-from ..space import Basis
+from ..space.space import Basis
 
 __all__ = ["Degrees", "degrees_of", "tanh_tail", "wave_tail"]
 

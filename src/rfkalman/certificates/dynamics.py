@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential, ImplicitEuler, Propagator
-from ..space import WhitenedSpace
-from ..statespace import LinearStep
+from ..space.space import WhitenedSpace
+from ..statespace.values import LinearStep
 from .findings import Finding
 from .trajectory import require_unforced
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .._checks import as_count, as_positive
+from ..core.checks import as_count, as_positive
 from ..features.base import FeatureMap
 from ..features.cutoffs import Cutoff
 from ._arguments import CHANCE, as_nonnegative, as_share

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from .._checks import FloatArray, as_array, as_finite, frozen
-from ..errors import ValueRangeError
-from ..field import Field
-from ..space import Basis
+from ..core.checks import FloatArray, as_array, as_finite, frozen
+from ..core.errors import ValueRangeError
+from ..model.field import Field
+from ..space.space import Basis
 from ._arguments import as_nonnegative, as_share
 from .contraction import THEOREM
 from .findings import Finding

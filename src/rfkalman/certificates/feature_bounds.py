@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import galerkin
-from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
-from ..space import WhitenedSpace
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..space import galerkin
+from ..space.space import WhitenedSpace
 from ._arguments import CHANCE, as_share
 from .approximation import APPROXIMATION
 from .findings import Finding

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, as_finite, frozen
-from ..errors import ShapeError
-from ..space import WhitenedSpace
-from ..statespace import Gaussian, LinearStep, Observation
+from ..core.checks import FloatArray, as_finite, frozen
+from ..core.errors import ShapeError
+from ..space.space import WhitenedSpace
+from ..statespace.values import Gaussian, LinearStep, Observation
 from ._arguments import CHANCE, as_share
 from .approximation import projection_error
 from .contraction import THEOREM

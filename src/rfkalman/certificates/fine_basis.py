@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .._checks import FloatArray, as_finite, frozen
+from ..core.checks import FloatArray, as_finite, frozen
 from ..domains import Box, Rule
 from ..domains.box import per_axis
-from ..space import Basis, aligned_rule
+from ..space.space import Basis, aligned_rule
 from .findings import Finding
 from .trajectory import Trajectory
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
-from .._linalg import triangularise
-from ..errors import ShapeError, ValueRangeError
-from ..statespace import Gaussian, LinearStep, Observation
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.errors import ShapeError, ValueRangeError
+from ..core.linalg import triangularise
+from ..statespace.values import Gaussian, LinearStep, Observation
 from ._arguments import CHANCE, as_share
 from .findings import Finding
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import FloatArray, as_finite
+from ..core.checks import FloatArray, as_finite
+from ..core.errors import ConformityError
 from ..domains import Box
 from ..domains.box import per_axis
-from ..errors import ConformityError
-from ..space import Basis
+from ..space.space import Basis
 from .degrees import degrees_of
 from .envelopes import Envelopes, drawn_envelopes
 from .findings import Finding

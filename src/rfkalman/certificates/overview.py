@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray
-from ..errors import RFKalmanError, ShapeError
-from ..space import WhitenedSpace
-from ..statespace import Gaussian, LinearStep, Observation
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError, ShapeError
+from ..space.space import WhitenedSpace
+from ..statespace.values import Gaussian, LinearStep, Observation
 from . import dynamics, gram, routes
 from . import leverage as lev
 from .approximation import projection_error

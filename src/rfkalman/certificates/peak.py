@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from .._checks import FloatArray, as_count, frozen
+from ..core.checks import FloatArray, as_count, frozen
 from ..domains import Box
 from ..domains.box import per_axis
-from ..space import Basis
+from ..space.space import Basis
 
 __all__ = ["Peak", "climbed", "leverages", "realised", "row_blocks"]
 

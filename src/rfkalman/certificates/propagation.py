@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from .._checks import FloatArray, as_finite, frozen
-from .._linalg import compress_root, triangularise
-from ..errors import ShapeError
-from ..statespace import Gaussian, LinearStep, Observation
+from ..core.checks import FloatArray, as_finite, frozen
+from ..core.errors import ShapeError
+from ..core.linalg import compress_root, triangularise
+from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import Finding
 
 __all__ = ["CovarianceRoots", "ErrorPropagators", "covariance_roots", "error_propagators"]

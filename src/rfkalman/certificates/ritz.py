@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from .._checks import FloatArray, as_count, as_number, as_positive, frozen
-from .._linalg import symmetrise
-from ..errors import ConformityError, DefinitenessError, ValueRangeError
-from ..space import WhitenedSpace
+from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
+from ..core.errors import ConformityError, DefinitenessError, ValueRangeError
+from ..core.linalg import symmetrise
+from ..space.space import WhitenedSpace
 from .findings import Finding
 from .fine_basis import FineBasis, quadrature_finding
 from .trajectory import Trajectory, require_unforced

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, frozen
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential, ImplicitEuler
-from ..space import WhitenedSpace
-from ..statespace import LinearStep
+from ..space.space import WhitenedSpace
+from ..statespace.values import LinearStep
 from .approximation import GRAPH, graph_residual_on
 from .dynamics import BIAS, ROUNDING, StepResiduals, residuals, spectral_norm
 from .findings import Finding

@@ -8,10 +8,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, as_finite
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite
+from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential
-from ..space import WhitenedSpace
+from ..space.space import WhitenedSpace
 
 __all__ = ["SpaceTrajectory", "Trajectory", "as_times", "require_unforced"]
 

@@ -14,8 +14,8 @@ import numpy as np
 import typer
 
 from ..certificates.overview import Overview
-from ..errors import RFKalmanError, ValueRangeError
-from ..model import UnknownReport
+from ..core.errors import RFKalmanError, ValueRangeError
+from ..model.model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.certified import certify_problem
 from ..problem.tables import moment_ns, moments

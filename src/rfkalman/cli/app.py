@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 from typer.core import TyperGroup
 
-from ..errors import RFKalmanError, RFKalmanWarning
+from ..core.errors import RFKalmanError, RFKalmanWarning
 
 __all__ = ["app", "debug_option", "json_option", "progress_bar", "run", "say"]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ValueRangeError
+from ..core.errors import ValueRangeError
 from ..problem import Problem
 from ..problem.templates import EXAMPLES, copy_example, noticed, problem_text, to_fill_in
 from ._runs import plain, problem_argument

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ValueRangeError
-from ..experiments import page
-from ..experiments.base import Effort
-from ..experiments.catalogue import EXPERIMENTS, find
-from ..experiments.catalogue import reproduce as run_experiments
-from ..experiments.summary import summarise
+from ..core.errors import ValueRangeError
+from ..research.experiments import page
+from ..research.experiments.base import Effort
+from ..research.experiments.catalogue import EXPERIMENTS, find
+from ..research.experiments.catalogue import reproduce as run_experiments
+from ..research.experiments.summary import summarise
 from .app import app, debug_option, json_option, progress_bar, say
 
 __all__ = ["reproduce"]

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .._checks import FloatArray
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray
+from ..core.errors import ShapeError, ValueRangeError
 from ..io.export import export as write_export
 from ..io.export import guarded
 from ..problem import Problem, Setup

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import ValueRangeError
+from ..core.errors import ValueRangeError
 from ..io.archive import save
 from ..io.readings import is_workbook
 from ..problem import Setup

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ValueRangeError
+from ..core.errors import ValueRangeError
 from ..runs.session import STORE
 from ..runs.verify import verify as verify_store
 from ._runs import folder_option, load, place_of, shown

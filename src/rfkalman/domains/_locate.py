@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from .simplex import EDGES, IntArray, shape_functions
 
 __all__ = ["Locator"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, missing_extra
-from ..errors import RFKalmanError, ValueRangeError
+from ..core.checks import FloatArray, missing_extra
+from ..core.errors import RFKalmanError, ValueRangeError
 
 __all__ = ["read"]
 

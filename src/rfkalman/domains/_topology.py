@@ -12,8 +12,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from .._checks import FloatArray, as_finite
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite
+from ..core.errors import ShapeError, ValueRangeError
 from .simplex import EDGES, IntArray, bernstein, densities, determinants, folded, reference_rule
 
 __all__ = ["cell_volumes", "checked_cells", "oriented", "outer_facets", "polygonal", "suspicions", "tagged"]

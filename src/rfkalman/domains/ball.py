@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.special import roots_jacobi
 
-from .._checks import FloatArray, as_finite, as_positive, frozen
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite, as_positive, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from .base import Domain, ListedBoundary, Rule, boundary_slack, checked_names, register
 from .box import per_axis
 from .pieces import BoxPieces, ball_in_box

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from .._checks import FloatArray, as_finite, frozen
-from ..errors import ArchiveError, OutsideDomainError, ValueRangeError
+from ..core.checks import FloatArray, as_finite, frozen
+from ..core.errors import ArchiveError, OutsideDomainError, ValueRangeError
 
 if TYPE_CHECKING:
     from .pieces import Pieces

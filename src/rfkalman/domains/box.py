@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_finite, as_number, frozen
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_count, as_finite, as_number, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from .base import Domain, ListedBoundary, Rule, boundary_slack, checked_names, register
 from .pieces import BoxPieces
 from .simplex import half_phases, points_for_phase

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from .._checks import FloatArray, frozen
-from ..coefficients import Stated
-from ..errors import ValueRangeError
+from ..core.checks import FloatArray, frozen
+from ..core.codec import Stated
+from ..core.errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged

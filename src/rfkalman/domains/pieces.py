@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from .base import Rule
 from .simplex import cell_phases, determinants, gauss, points_for_phase, reference_rule, shape_functions
 

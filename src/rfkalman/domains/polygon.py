@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, as_finite, frozen, missing_extra
-from ..errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite, frozen, missing_extra
+from ..core.errors import ShapeError, ValueRangeError
 from .base import Corner, Domain, _raised, boundary_slack, checked_names, register
 from .box import per_axis
 from .pieces import SimplexPieces, simplices_within

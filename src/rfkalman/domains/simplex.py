@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import roots_jacobi
 
-from .._checks import FloatArray, frozen
-from ..errors import ValueRangeError
+from ..core.checks import FloatArray, frozen
+from ..core.errors import ValueRangeError
 from .base import BoundaryRule, Rule
 
 __all__ = [

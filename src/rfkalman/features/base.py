@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains.base import Domain
-from ..errors import ArchiveError, ShapeError, ValueRangeError
 
 __all__ = ["FeatureMap", "FeatureSum", "Recipe", "RecipeSum", "RidgeMap", "register", "restore"]
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, as_count, as_finite, as_positive
+from ..core.checks import FloatArray, as_count, as_finite, as_positive
+from ..core.errors import ValueRangeError
 from ..domains.base import Corner, Domain, boundary_slack
-from ..errors import ValueRangeError
 from .base import FeatureMap, Recipe, as_seed, oscillation_order, register, stream
 from .cutoffs import polygon_edges
 from .fourier import FourierMap

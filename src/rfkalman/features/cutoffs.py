@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain
-from ..errors import ShapeError, ValueRangeError
 from .base import box_faces
 
 __all__ = ["CUTOFFS", "BallCutoff", "BoxCutoff", "Cutoff", "PolygonCutoff", "cutoff_of"]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from .._checks import FloatArray, as_count, as_finite
+from ..core.checks import FloatArray, as_count, as_finite
+from ..core.errors import ValueRangeError
 from ..domains.base import Domain
-from ..errors import ValueRangeError
 from .base import (
     FeatureMap,
     Recipe,

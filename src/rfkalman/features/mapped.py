@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_finite, as_number, as_positive
+from ..core.checks import FloatArray, as_count, as_finite, as_number, as_positive
+from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains.base import Domain
 from ..domains.box import Box
-from ..errors import ArchiveError, ShapeError, ValueRangeError
 from .base import FeatureMap, Recipe, prefixed, register, restore, unprefixed
 
 __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_axis", "log_radius", "mapped"]

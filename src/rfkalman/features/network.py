@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_number, as_positive
+from ..core.checks import FloatArray, as_count, as_number, as_positive
+from ..core.errors import ValueRangeError
 from ..domains.base import Domain
-from ..errors import ValueRangeError
 from .base import Recipe, RidgeMap, as_length_scale, as_seed, lengths_per_axis, register, stream
 
 __all__ = ["ELUMap", "ELUNetwork", "TanhMap", "TanhNetwork"]

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain
 from ..domains.box import Box, per_axis
-from ..errors import ShapeError, ValueRangeError
 from .base import FeatureMap, Recipe, prefixed, register, reseeded, restore, unprefixed
 from .cutoffs import polygon_edges
 from .taper import LARGEST_BEND, LARGEST_SLOPE, smooth_step

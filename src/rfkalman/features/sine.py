@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, as_array, as_count, as_finite, frozen
+from ..core.checks import FloatArray, as_array, as_count, as_finite, frozen
+from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain
-from ..errors import ShapeError, ValueRangeError
 from .base import FeatureMap, Recipe, box_faces, oscillation_order, register
 
 __all__ = ["DirichletSine", "SineMap"]

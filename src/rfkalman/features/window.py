@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
+from ..core.errors import ArchiveError, ValueRangeError
 from ..domains.base import Domain
-from ..errors import ArchiveError, ValueRangeError
 from .base import FeatureMap, Recipe, box_faces, prefixed, register, restore, unprefixed
 from .cutoffs import CUTOFFS, Cutoff, cutoff_of
 

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from .._checks import FloatArray
-from .._linalg import compress_root
-from ..errors import ShapeError
-from ..statespace import Gaussian, LinearStep, Observation
+from ..core.checks import FloatArray
+from ..core.errors import ShapeError
+from ..core.linalg import compress_root
+from ..statespace.values import Gaussian, LinearStep, Observation
 from .kalman import _readings
 
 __all__ = ["BatchPosterior", "eliminate", "solve", "unit_noise_rows"]

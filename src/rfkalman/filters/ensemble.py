@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import blas, lapack
 
-from .._checks import EPS, FloatArray, as_count, as_finite, as_positive, frozen
-from .._linalg import compress_root
-from ..errors import DefinitenessError, ShapeError, ValueRangeError
-from ..statespace import Gaussian, LinearStep, Observation, _gaussian, _step
+from ..core.checks import EPS, FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.errors import DefinitenessError, ShapeError, ValueRangeError
+from ..core.linalg import compress_root
+from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian, _step
 from .kalman import _readings
 from .kernels import INDICATOR_LIMIT, Scratch, move
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from .._linalg import cholesky
-from ..statespace import Gaussian, Observation
+from ..core.linalg import cholesky
+from ..statespace.values import Gaussian, Observation
 from .kalman import Analysis, _readings
 from .kernels import quadratic
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._checks import FloatArray, frozen
-from .._linalg import psd_root
-from ..errors import ShapeError
-from ..statespace import Gaussian, LinearStep, Observation, _gaussian
+from ..core.checks import FloatArray, frozen
+from ..core.errors import ShapeError
+from ..core.linalg import psd_root
+from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
 from .kernels import INDICATOR_LIMIT, Kernel, Scratch, condition, fast, move, orthogonal
 
 __all__ = [

@@ -28,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from .._checks import EPS, FloatArray, frozen
-from .._linalg import compress_root, triangularise
-from ..errors import DefinitenessError, ShapeError
-from ..statespace import LinearStep, Observation
+from ..core.checks import EPS, FloatArray, frozen
+from ..core.errors import DefinitenessError, ShapeError
+from ..core.linalg import compress_root, triangularise
+from ..statespace.values import LinearStep, Observation
 
 __all__ = ["INDICATOR_LIMIT", "Kernel", "Scratch", "Update", "condition", "fast", "move", "orthogonal", "quadratic"]
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, as_count
-from ..errors import ShapeError
-from ..statespace import Gaussian, LinearStep, Observation
+from ..core.checks import FloatArray, as_count
+from ..core.errors import ShapeError
+from ..statespace.values import Gaussian, LinearStep, Observation
 from . import kalman
 from .batch import eliminate, require_step, unit_noise_rows
 

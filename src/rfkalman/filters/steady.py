@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov, solve_triangular
 
-from .._checks import FloatArray, frozen
-from .._linalg import cholesky, triangularise
-from ..statespace import Gaussian, LinearStep, Observation, _gaussian
+from ..core.checks import FloatArray, frozen
+from ..core.linalg import cholesky, triangularise
+from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
 from . import kalman
 from .kernels import quadratic
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import blas, solve_triangular
 
-from .._checks import FloatArray, as_count, as_positive, frozen
-from .._linalg import compress_root, triangularise
-from ..errors import ValueRangeError
-from ..statespace import Gaussian, LinearStep, Observation, _gaussian
+from ..core.checks import FloatArray, as_count, as_positive, frozen
+from ..core.errors import ValueRangeError
+from ..core.linalg import compress_root, triangularise
+from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
 from .batch import require_step
 from .kalman import _readings
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import RFKalmanError
+from ..core.errors import RFKalmanError
 
 __all__ = ["DamageError", "StoreError", "damaged", "discard", "explained", "locked"]
 

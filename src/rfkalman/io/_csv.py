@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from ._lines import Block, as_line
 from ._reasons import Reason
 from ._tables import (

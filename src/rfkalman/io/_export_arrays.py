@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import FloatArray, missing_extra
+from ..core.checks import FloatArray, missing_extra
 from ._export_cf import Variable, coordinates, global_attributes, maps_of
 from ._export_files import explained
 from ._export_plan import Maps, Slabs

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..errors import RFKalmanError
+from ..core.errors import RFKalmanError
+from ..core.files import delete, part_of
 from ._export_plan import ExportError
-from ._files import delete, part_of
 
 __all__ = ["Scratch", "explained"]
 

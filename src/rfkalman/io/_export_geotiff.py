@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from .._checks import FloatArray, missing_extra
-from ..errors import ValueRangeError
+from ..core.checks import FloatArray, missing_extra
+from ..core.errors import ValueRangeError
 from ._export_cf import duration, udunits, version
 from ._export_files import explained
 from ._export_plan import Maps, iso

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from .._checks import FloatArray, as_count, as_finite, as_number, frozen
+from ..core.checks import FloatArray, as_count, as_finite, as_number, frozen
+from ..core.errors import RFKalmanError, TimeError, ValueRangeError
 from ..domains.base import Domain
-from ..errors import RFKalmanError, TimeError, ValueRangeError
-from ..field import Field
-from ..model import Model
+from ..model.field import Field
+from ..model.model import Model
 from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from .._checks import FloatArray, missing_extra
+from ..core.checks import FloatArray, missing_extra
 from ._export_cf import axis_names, duration, global_attributes, udunits
 from ._export_files import explained
 from ._export_geotiff import band_names

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
-from ..errors import RFKalmanError
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError
 from ._reasons import Reason
 from .timestamps import IntArray, TimeRule, Zone
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Self, TypeAlias
 from xml.etree.ElementTree import ParseError
 
-from .._checks import missing_extra
+from ..core.checks import missing_extra
 from ._tables import ReadingsError
 
 __all__ = ["Workbook", "is_workbook", "require_readable_kind"]

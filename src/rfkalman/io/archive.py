@@ -24,22 +24,22 @@ from typing import Any
 import numpy as np
 
 from .. import propagators
-from .._checks import FloatArray, as_finite
-from ..assimilator import Assimilator
-from ..blocks import BoundBlock, boundary_blocks
-from ..conditions import restored_condition, restored_value
+from ..core.checks import FloatArray, as_finite
+from ..core.errors import ArchiveError
+from ..core.files import delete, part_of
 from ..domains import restore as restore_domain
-from ..errors import ArchiveError
 from ..features.base import prefixed, restore, unprefixed
-from ..field import Field
 from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
-from ..galerkin import Term
-from ..model import Model
-from ..pde import PROBE_TIMES, LinearPDE
-from ..space import WhitenedSpace
-from ..statespace import Gaussian, LinearStep, Observation
-from ._files import delete, part_of
+from ..model.field import Field
+from ..model.model import Model
+from ..model.unknowns import BoundBlock, boundary_blocks
+from ..online.assimilator import Assimilator
+from ..physics.conditions import restored_condition, restored_value
+from ..physics.pde import PROBE_TIMES, LinearPDE
+from ..space.galerkin import Term
+from ..space.space import WhitenedSpace
+from ..statespace.values import Gaussian, LinearStep, Observation
 
 __all__ = ["load", "save"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ..errors import ValueRangeError
+from ..core.errors import ValueRangeError
 from ._export_arrays import dataset, write_netcdf, write_zarr
 from ._export_files import Scratch, explained
 from ._export_geotiff import as_epsg, georeference, tiff_targets, write_tiff

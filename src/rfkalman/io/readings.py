@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import IO, Any
 
-from .._checks import as_count
+from ..core.checks import as_count
 from ._csv import CsvTable
 from ._frames import Frame
 from ._jsonl import JsonLines

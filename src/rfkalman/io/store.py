@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, frozen
-from ..statespace import Gaussian
+from ..core.checks import FloatArray, frozen
+from ..statespace.values import Gaussian
 from ._access import DamageError, StoreError, damaged, explained, locked
 from ._digests import reading_digests, row_digest, used_digest
 from ._tables import Position, Rejected

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ValueRangeError
+from ..core.errors import ValueRangeError
 from ._reasons import Reason
 
 __all__ = ["AMBIGUOUS", "DATES", "ISO", "TimeRule", "Zone", "decimals", "written_date"]

@@ -1,6 +1,6 @@
 """The problem file and its Python twin: one statement of sensors and physics, validated, with units."""
 
-from .._checks import missing_extra
+from ..core.checks import missing_extra
 
 try:
     from .errors import Complaint, ProblemError

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..coefficients import layers
-from ..conditions import Dirichlet, Periodic
+from ..core.errors import RFKalmanError
 from ..domains import Ball, Box, Domain
-from ..errors import RFKalmanError
 from ..features import (
     Constant,
     CornerRFF,
@@ -34,9 +32,11 @@ from ..features import (
     mapped,
 )
 from ..features.base import predicted_rank
-from ..pde import LinearPDE
-from ..space import WhitenedSpace
-from ..whitening import whiten
+from ..physics.coefficients import layers
+from ..physics.conditions import Dirichlet, Periodic
+from ..physics.pde import LinearPDE
+from ..space.space import WhitenedSpace
+from ..space.whitening import whiten
 from .driven import Bump
 from .schema import LIMITS
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import FloatArray
-from ..blocks import Block, SensorOffset, SourceField
-from ..coefficients import inclusion, layers, modulated, profile
-from ..conditions import Condition as LibraryCondition
-from ..conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError
 from ..domains import Ball, Box, Domain, Interval, Mesh, Polygon
-from ..errors import RFKalmanError
-from ..model import Model
-from ..pde import LinearPDE
-from ..prior import FromFunction, Prior, Sobolev, isotropic
-from ..processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from ..space import WhitenedSpace
+from ..model.model import Model
+from ..model.priors import FromFunction, Prior, Sobolev, isotropic
+from ..model.unknowns import Block, SensorOffset, SourceField
+from ..physics.coefficients import inclusion, layers, modulated, profile
+from ..physics.conditions import Condition as LibraryCondition
+from ..physics.conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
+from ..physics.pde import LinearPDE
+from ..space.space import WhitenedSpace
+from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 from .auto import correlation_length, space_of
 from .driven import Bump, Drive, DrivenModel, PointStrength
 from .errors import Complaint, ProblemError

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .._checks import FloatArray
-from .._linalg import triangularise
 from ..certificates.field_error import Truths
 from ..certificates.overview import Overview, certify
-from ..errors import RFKalmanError, ValueRangeError
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError, ValueRangeError
+from ..core.linalg import triangularise
 from ..propagators import Exponential
-from ..space import WhitenedSpace
-from ..statespace import Gaussian, LinearStep, Observation
+from ..space.space import WhitenedSpace
+from ..statespace.values import Gaussian, LinearStep, Observation
 from .file import Problem
 from .setup import IntArray, Setup
 

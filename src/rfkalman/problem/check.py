@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RFKalmanError
+from ..core.errors import RFKalmanError
 from ..filters import kalman
 from ..io.readings import Chunk, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
 from ..io.store import STATUSES, Status
 from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
-from ..statespace import Gaussian, Observation
+from ..statespace.values import Gaussian, Observation
 from .setup import Setup
 
 if TYPE_CHECKING:

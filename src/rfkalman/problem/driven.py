@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import FloatArray, frozen
-from ..blocks import Block, BoundBlock
-from ..conditions import TimeSeries
-from ..model import Model
-from ..processes import Process
+from ..core.checks import FloatArray, frozen
+from ..model.model import Model
+from ..model.unknowns import Block, BoundBlock
+from ..physics.conditions import TimeSeries
 from ..propagators import CachedSteps
-from ..space import WhitenedSpace
-from ..statespace import Forcing, Generator, Series
+from ..space.space import WhitenedSpace
+from ..statespace.processes import Process
+from ..statespace.values import Forcing, Generator, Series
 
 __all__ = ["Bump", "Drive", "DrivenModel", "PointStrength"]
 
@@ -101,7 +101,7 @@ Drive = tuple[Bump, float | TimeSeries]
 
 
 class DrivenModel(Model):
-    """A :class:`~rfkalman.model.Model` that known sources push.
+    """A :class:`~rfkalman.model.model.Model` that known sources push.
 
     Parameters
     ----------

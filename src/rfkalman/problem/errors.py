@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import RFKalmanError
+from ..core.errors import RFKalmanError
 
 __all__ = ["Complaint", "ProblemError"]
 

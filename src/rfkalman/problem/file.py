@@ -18,7 +18,7 @@ import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from ..errors import RFKalmanError
+from ..core.errors import RFKalmanError
 from . import twins
 from .errors import Complaint, ProblemError
 from .schema import (

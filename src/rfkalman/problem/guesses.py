@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from .._checks import FloatArray
-from ..errors import RFKalmanError
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError
 from ..io.timestamps import written_date
 from .forms import Table
 from .places import FARTHEST_M, local_plane

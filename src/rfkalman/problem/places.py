@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 
 __all__ = ["FARTHEST_M", "local_plane"]
 

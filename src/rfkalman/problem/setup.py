@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, as_finite, frozen
-from ..errors import ShapeError, TimeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite, frozen
+from ..core.errors import ShapeError, TimeError, ValueRangeError
 from ..io.readings import TableFormat
-from ..model import Model
-from ..observation import Functional, points
-from ..space import WhitenedSpace
+from ..model.model import Model
+from ..model.sensors import Functional, points
+from ..space.space import WhitenedSpace
 
 if TYPE_CHECKING:
     from .file import Problem

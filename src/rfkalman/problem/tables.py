@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel
 
-from .._checks import FloatArray
-from ..conditions import TimeSeries
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError
 from ..domains import Mesh, Polygon
-from ..errors import RFKalmanError
 from ..io.readings import ReadingsError, is_workbook
 from ..io.texts import cut_lines, number
 from ..io.timestamps import TimeRule
+from ..physics.conditions import TimeSeries
 from .errors import Complaint, ProblemError
 from .places import FARTHEST_M, local_plane
 from .schema import LIMITS, Series, Written, dotted

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RFKalmanError
+from ..core.errors import RFKalmanError
 from .errors import Complaint, ProblemError
 from .forms import Form, look
 from .guesses import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
 from ..domains import Ball, Box, Domain, Polygon
-from ..processes import IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..physics.conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
+from ..statespace.processes import IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 from .errors import Complaint, ProblemError
 
 __all__ = ["plain"]

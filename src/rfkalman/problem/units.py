@@ -17,7 +17,7 @@ from typing import Any
 
 import pint
 
-from ..errors import ValueRangeError
+from ..core.errors import ValueRangeError
 
 __all__ = ["DIMENSIONS", "LARGEST", "Units", "registry", "spelled"]
 

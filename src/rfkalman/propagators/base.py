@@ -27,10 +27,10 @@ from typing import Protocol
 
 import numpy as np
 
-from .._checks import FloatArray, as_count, as_number, as_positive, frozen
-from .._linalg import compress_root
-from ..errors import TimeError, TimeWarning, ValueRangeError
-from ..statespace import Forcing, Generator, LinearStep, _step, union
+from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
+from ..core.errors import TimeError, TimeWarning, ValueRangeError
+from ..core.linalg import compress_root
+from ..statespace.values import Forcing, Generator, LinearStep, _step, union
 
 __all__ = ["CachedSteps", "Kernel", "Propagator"]
 

@@ -19,10 +19,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import expm
 
-from .._checks import FloatArray, as_count, frozen
-from .._linalg import compress_root, psd_root
-from ..errors import ValueRangeError
-from ..statespace import Forcing, Generator, LinearStep
+from ..core.checks import FloatArray, as_count, frozen
+from ..core.errors import ValueRangeError
+from ..core.linalg import compress_root, psd_root
+from ..statespace.values import Forcing, Generator, LinearStep
 from .base import (
     CachedSteps,
     Kernel,

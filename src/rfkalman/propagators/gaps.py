@@ -17,9 +17,9 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, frozen
-from ..errors import TimeWarning, ValueRangeError
-from ..statespace import Forcing, Generator, LinearStep, _step
+from ..core.checks import FloatArray, frozen
+from ..core.errors import TimeWarning, ValueRangeError
+from ..statespace.values import Forcing, Generator, LinearStep, _step
 from .base import Kernel, Pieces, Propagator, compose, cuts, fold, fold_pairs, one_step, pushes, runs
 
 __all__ = ["FunctionPush", "SeriesPush", "changing_step"]

@@ -17,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import lapack
 
-from .._checks import FloatArray, frozen
-from .._linalg import compress_root
-from ..errors import SpaceWarning, ValueRangeError
-from ..statespace import Generator
+from ..core.checks import FloatArray, frozen
+from ..core.errors import SpaceWarning, ValueRangeError
+from ..core.linalg import compress_root
+from ..statespace.values import Generator
 from .base import Kernel, Propagator, active_columns, check_max_step, diagonal_root, gauss_nodes, uncorrelated
 
 __all__ = ["ARS222", "ARS443", "SDIRK2", "SDIRK3", "CrankNicolson", "ImplicitEuler", "Tableau"]

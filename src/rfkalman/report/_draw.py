@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from .._checks import FloatArray, as_array, as_count, as_finite, as_number, as_points, missing_extra
+from ..core.checks import FloatArray, as_array, as_count, as_finite, as_number, as_points, missing_extra
+from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain
-from ..errors import ShapeError, ValueRangeError
-from ..field import Field
+from ..model.field import Field
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

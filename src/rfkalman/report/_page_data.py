@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
-from ..field import Field
+from ..core.checks import FloatArray
 from ..io.store import STATUSES, Source, Status
 from ..io.timestamps import IntArray
-from ..model import UnknownReport
+from ..model.field import Field
+from ..model.model import UnknownReport
 from ..runs.record import Strip, Told
 from ..runs.verdict import Alarm, Consistency
-from ..space import Basis
-from ..statespace import Gaussian
+from ..space.space import Basis
+from ..statespace.values import Gaussian
 from ._draw import Plane, half_width
 
 if TYPE_CHECKING:

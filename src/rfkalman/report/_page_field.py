@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from ..domains.base import Domain
 from ._draw import half_width, percent
 from ._page_data import Frame, Frames, column_times, frame_times, frames_of, last_readings, on_line

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
-from ..field import Field
+from ..core.checks import FloatArray
+from ..model.field import Field
 from ..runs.record import Strip
 from ._draw import (
     BLUE,

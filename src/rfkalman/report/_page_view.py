@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from ..domains.base import Domain
 from ._draw import Plane, Words, plane_of
 from ._page_data import RecordLike, field_at, frames_of, sensor_rows, starting

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from ..io.timestamps import IntArray
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._checks import as_count, missing_extra
 from ..certificates.findings import Finding
-from ..errors import RFKalmanError
-from ..io._files import delete, part_of
+from ..core.checks import as_count, missing_extra
+from ..core.errors import RFKalmanError
+from ..core.files import delete, part_of
 from ._page_account import again_section, assumed_section, certificate_section, data_section, utc
 from ._page_data import RecordLike
 from ._page_field import field_section, head, time_section

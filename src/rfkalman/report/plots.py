@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._checks import FloatArray, as_count, as_finite, as_number
-from .._linalg import symmetrise
-from ..errors import ValueRangeError
-from ..field import Field
-from ..space import WhitenedSpace
+from ..core.checks import FloatArray, as_count, as_finite, as_number
+from ..core.errors import ValueRangeError
+from ..core.linalg import symmetrise
+from ..model.field import Field
+from ..space.space import WhitenedSpace
 from ._draw import (
     BLUE,
     CELLS,

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
 from .replay import CONFLICT, SAME, SetupLike, duplicate_reason

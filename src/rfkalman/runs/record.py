@@ -12,12 +12,12 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray
-from ..errors import TimeError, ValueRangeError
-from ..field import Field
+from ..core.checks import FloatArray
+from ..core.errors import TimeError, ValueRangeError
 from ..io.store import STATUSES, Source, Store
 from ..io.timestamps import IntArray
-from ..statespace import Gaussian
+from ..model.field import Field
+from ..statespace.values import Gaussian
 from .replay import Filter, ResumeError, SetupLike, require_same
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
 

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._checks import FloatArray, frozen
-from ..errors import RFKalmanError, ValueRangeError
+from ..core.checks import FloatArray, frozen
+from ..core.errors import RFKalmanError, ValueRangeError
 from ..filters import kalman
 from ..io._digests import reading_digests, used_digest
 from ..io.store import AnalysisRow, BatchRows, Fate, Status, Store
 from ..io.timestamps import IntArray
-from ..model import Model
-from ..observation import Functional
-from ..statespace import Gaussian, Observation
+from ..model.model import Model
+from ..model.sensors import Functional
+from ..statespace.values import Gaussian, Observation
 
 __all__ = ["Evaluated", "Filter", "ResumeError", "SetupLike", "duplicate_reason", "predict", "require_same"]
 

@@ -41,14 +41,14 @@ from typing import NamedTuple, Self
 import numpy as np
 import scipy
 
-from .._checks import FloatArray
-from ..errors import RFKalmanWarning
-from ..field import Field
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanWarning
 from ..io._access import discard
 from ..io.readings import Chunk, Position
 from ..io.store import FileMark, Store, StoreError
 from ..io.timestamps import IntArray
-from ..statespace import Gaussian
+from ..model.field import Field
+from ..statespace.values import Gaussian
 from .arrivals import ALONE, FAR, WINDOW_BATCHES, Marks, Placed, Watermark, before_leap, examine, place, trusted_end
 from .replay import Filter, ResumeError, SetupLike, require_same
 

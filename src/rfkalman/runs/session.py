@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ..errors import RFKalmanWarning
-from ..field import Field
+from ..core.errors import RFKalmanWarning
 from ..io.readings import (
     Chunk,
     Position,
@@ -24,7 +23,8 @@ from ..io.readings import (
     read_jsonl,
 )
 from ..io.store import StoreError
-from ..model import UnknownReport
+from ..model.field import Field
+from ..model.model import UnknownReport
 from .files import FollowedFile, read_whole
 from .record import RunRecord
 from .replay import SetupLike

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
 
-from .._checks import FloatArray
+from ..core.checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
 from .arrivals import FAR, FUTURE, OLDER

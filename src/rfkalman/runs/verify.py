@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..io.store import DamageError, Store
-from ..statespace import Gaussian
+from ..statespace.values import Gaussian
 from .replay import Filter, SetupLike, require_same
 
 __all__ = ["Verified", "verify"]

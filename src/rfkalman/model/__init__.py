@@ -1,0 +1,24 @@
+"""A space, its unknowns, a prior and a propagator as one system; sensors that read it, fields that come out of it."""
+
+from .field import Field
+from .model import Model
+from .priors import FromField, FromFunction, Sobolev, isotropic
+from .sensors import averages, combine, gradients, points, stack
+from .unknowns import LatentSource, SensorOffset, SourceField
+
+__all__ = [
+    "Field",
+    "FromField",
+    "FromFunction",
+    "LatentSource",
+    "Model",
+    "SensorOffset",
+    "Sobolev",
+    "SourceField",
+    "averages",
+    "combine",
+    "gradients",
+    "isotropic",
+    "points",
+    "stack",
+]

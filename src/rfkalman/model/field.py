@@ -1,0 +1,176 @@
+"""A frozen posterior field: Gaussian + whitened space -> maps, bands, samples, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
+
+from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
+from ..core.errors import ShapeError, ValueRangeError
+from ..space.space import Basis, WhitenedSpace
+from ..statespace.values import Gaussian
+
+__all__ = ["Field"]
+
+_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """The law of the field at one time. Everything is evaluated on demand, in blocks of points.
+
+    Attributes
+    ----------
+    space : WhitenedSpace
+    belief : Gaussian
+        Law of the coefficients, of the space or of the space and its lifts.
+    time : float
+    """
+
+    space: WhitenedSpace
+    belief: Gaussian
+    time: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", as_number("time", self.time))
+        if self.belief.dim != self.basis.rank:
+            raise ShapeError(
+                f"belief has {self.belief.dim} coefficients but the space has rank {self.space.rank}; "
+                "they belong to different spaces."
+            )
+
+    @property
+    def basis(self) -> Basis:
+        """What the coefficients of ``belief`` multiply: the space, or the space and its lifts."""
+        return self.space if self.belief.dim == self.space.rank else self.space.frame
+
+    def mean(self, x: ArrayLike) -> FloatArray:
+        """Posterior mean at points (N, d), (N,)."""
+        return self._map(x, lambda Psi: Psi @ self.belief.mean)
+
+    def std(self, x: ArrayLike) -> FloatArray:
+        """Posterior standard deviation at points, (N,)."""
+
+        def norm(Psi: FloatArray) -> FloatArray:
+            rows = Psi @ self.belief.root
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+
+        return self._map(x, norm)
+
+    def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
+        """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
+        left = self.basis(x) @ self.belief.root
+        right = left if other is None else self.basis(other) @ self.belief.root
+        return left @ right.T
+
+    def interval(self, x: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Central credible interval at points: lower and upper ends, each (N,)."""
+        p = as_number("level", level)
+        if not 0.0 < p < 1.0:
+            raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {p}.")
+        half = float(ndtri(0.5 + 0.5 * p)) * self.std(x)
+        mean = self.mean(x)
+        return mean - half, mean + half
+
+    def exceedance(self, x: ArrayLike, level: float) -> FloatArray:
+        """Probability that the field exceeds ``level`` at points, (N,)."""
+        threshold = as_number("level", level)
+        mean, std = self.mean(x), self.std(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = (mean - threshold) / std
+        # Where the field is known exactly (a Dirichlet boundary) the probability is 0 or 1.
+        certain = (mean > threshold).astype(np.float64)
+        return np.where(std > 0.0, ndtr(np.where(std > 0.0, z, 0.0)), certain)
+
+    def sample(self, n: int, seed: int | np.random.Generator) -> Callable[[ArrayLike], FloatArray]:
+        """n draws of the whole field: a function of points (N, d) that gives (n, N).
+
+        The draws are fixed here, so evaluating at other points continues the
+        same n fields.
+        """
+        count = as_count("n", n)
+        rng = seed if isinstance(seed, np.random.Generator) else np.random.default_rng([seed, *b"field samples"])
+        noise = rng.standard_normal((count, self.belief.root.shape[1]))
+        coefficients = self.belief.mean + noise @ self.belief.root.T
+
+        def draws(x: ArrayLike) -> FloatArray:
+            return self._map(x, lambda Psi: Psi @ coefficients.T, columns=count).T
+
+        return draws
+
+    def gradient(self, x: ArrayLike) -> FloatArray:
+        """Gradient of the posterior mean at points, (N, d)."""
+        points, basis = as_points("x", x, self.space.dimension), self.basis
+        parts = [basis.gradient(part) @ self.belief.mean for part in _chunks(points)]
+        return np.concatenate(parts, axis=1).T if parts else np.zeros((0, self.space.dimension))
+
+    def gradient_std(self, x: ArrayLike) -> FloatArray:
+        """Standard deviation of each gradient component at points, (N, d)."""
+        points, basis = as_points("x", x, self.space.dimension), self.basis
+        parts = [np.linalg.norm(basis.gradient(part) @ self.belief.root, axis=2) for part in _chunks(points)]
+        return np.concatenate(parts, axis=1).T if parts else np.zeros((0, self.space.dimension))
+
+    def norm(self, *, plain: bool = False) -> float:
+        """L2 norm of the posterior mean; normalised measure, or plain volume with ``plain=True``.
+
+        The basis is orthonormal, so this is the length of the coefficient vector.
+        """
+        value = float(np.linalg.norm(self.belief.mean))
+        return value * float(np.sqrt(self.space.pde.domain.volume)) if plain else value
+
+    def error(self, truth: Callable[[FloatArray], ArrayLike], *, plain: bool = False) -> float:
+        """L2 distance of the posterior mean from a function u(x), by the space's quadrature."""
+
+        def squared(x: FloatArray) -> FloatArray:
+            u = as_finite("truth(x)", truth(x), (len(x),), "It must give one value per row of x.")
+            return np.square(u - self.mean(x))
+
+        return float(np.sqrt(self.space.rule.integrate(squared, plain=plain)))
+
+    def total_variance(self) -> float:
+        """Domain average of the pointwise variance: the trace of the coefficient covariance."""
+        return float(np.square(self.belief.root).sum())
+
+    def to_xarray(self, axes: Sequence[ArrayLike], names: Sequence[str] | None = None) -> Any:
+        """Mean and std on a grid as an ``xarray.Dataset`` (extra ``xarray``).
+
+        Parameters
+        ----------
+        axes : sequence of (n_i,) array_like
+            Coordinates along each axis of the domain.
+        names : sequence of str, optional
+            Names of the axes; x, y, z by default.
+        """
+        try:
+            import xarray as xr
+        except ImportError as error:
+            raise missing_extra("xarray", "xarray", "Field.to_xarray") from error
+        d = self.space.dimension
+        lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]
+        labels = tuple("xyz"[:d] if names is None else names)
+        if len(lines) != d or len(labels) != d:
+            raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
+        shape = tuple(len(line) for line in lines)
+        x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, d)
+        return xr.Dataset(
+            {"mean": (labels, self.mean(x).reshape(shape)), "std": (labels, self.std(x).reshape(shape))},
+            coords=dict(zip(labels, lines, strict=True)),
+            attrs={"time": self.time, "rank": self.space.rank},
+        )
+
+    def _map(self, x: ArrayLike, of: Callable[[FloatArray], FloatArray], columns: int | None = None) -> FloatArray:
+        """Apply a function of whitened features block by block, so that memory does not grow with N times r."""
+        points, basis = as_points("x", x, self.space.dimension), self.basis
+        out = np.empty(len(points) if columns is None else (len(points), columns))
+        for i in range(0, len(points), _ROWS):
+            out[i : i + _ROWS] = of(basis(points[i : i + _ROWS]))
+        return out
+
+
+def _chunks(points: FloatArray) -> list[FloatArray]:
+    return [points[i : i + _ROWS] for i in range(0, len(points), _ROWS)]

@@ -1,0 +1,265 @@
+"""Unknowns that ride with the field: boundary values, latent sources, sensor offsets.
+
+Each block has its own prior and process in continuous time. It may push the
+coefficients (a source, a boundary value), show up in the field itself (a
+boundary value), or show up in readings alone (a sensor offset). The model puts
+field and blocks into one generator, which is then discretised as a whole.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
+from ..core.errors import ShapeError, SpaceWarning, ValueRangeError
+from ..space.space import WhitenedSpace
+from ..space.traces import UnknownShape
+from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
+from .priors import Sobolev
+
+__all__ = ["Block", "BoundBlock", "LatentSource", "SensorOffset", "SourceField", "boundary_blocks"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundBlock:
+    """A block on a space: k components with drift, noise and prior, and where they act.
+
+    Attributes
+    ----------
+    name : str
+    drift, noise_root, initial_root : (k, k), (k, q), (k, p)
+    mean : (n,) array
+        Prior mean of the n reported values; the state holds departures from it.
+    values : (n, k) array
+        Rows that read the reported values from the state.
+    push : (r, k) array or None
+        What the state adds to dz/dt.
+    readout : (r1, k) array or None
+        What it adds to the lift coefficients of the field.
+    sensors : tuple of str
+        Names of the sensors that read it, one per reported value.
+    mean_push : (r,) array or None
+        What its mean adds to dz/dt (the means of boundary values are in the space's own load).
+    """
+
+    name: str
+    drift: FloatArray
+    noise_root: FloatArray
+    initial_root: FloatArray
+    mean: FloatArray
+    values: FloatArray
+    push: FloatArray | None = None
+    readout: FloatArray | None = None
+    sensors: tuple[str, ...] = ()
+    mean_push: FloatArray | None = None
+
+    @property
+    def dim(self) -> int:
+        """Number of components k."""
+        return int(self.drift.shape[0])
+
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        """Itself: it is on a space already, as one that comes from a file is."""
+        return self
+
+    def rows(self, ids: tuple[str, ...] | None, n: int) -> FloatArray | None:
+        """What the block adds to each of n readings, (n, k); None where it is not read directly."""
+        if not self.sensors:
+            return None
+        if ids is None:
+            raise ValueRangeError(
+                f"the block {self.name!r} belongs to sensors by name; give names: rk.points(sensors, ids=[...])."
+            )
+        chosen = np.zeros((n, len(self.sensors)))
+        position = {name: i for i, name in enumerate(self.sensors)}
+        for row, name in enumerate(ids):
+            if name in position:
+                chosen[row, position[name]] = 1.0
+        return chosen @ self.values
+
+
+class Block(ABC):
+    """An unknown stated without a space."""
+
+    name: str
+
+    @abstractmethod
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        """The block in the coordinates of ``space``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatentSource(Block):
+    """A source of known shape and unknown strength: strength(t) times shape(x) is added to du/dt.
+
+    Parameters
+    ----------
+    shape : callable
+        Function of points (N, d) that gives (N,).
+    prior : float or (mean, std)
+        Of the strength at the start.
+    process : Process, optional
+        How the strength moves; ``Fixed()`` by default.
+    name : str
+    """
+
+    shape: Callable[[FloatArray], ArrayLike]
+    prior: float | tuple[float, float]
+    process: Process = field(default_factory=Fixed)
+    name: str = "source"
+
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        mean, std = _mean_std(self.prior)
+        _checked_process(self.process)
+        load = space.project(self.shape)
+        self._warn_if_unresolved(space, load)
+        k = self.process.dim
+        first = np.eye(1, k)
+        # The state is the departure from the mean strength, which pushes all the time.
+        return BoundBlock(
+            self.name, self.process.drift, self.process.noise, self.process.initial_root(std),
+            np.array([mean]), first, push=frozen(load[:, None] @ first), mean_push=frozen(mean * load),
+        )  # fmt: skip
+
+    def _warn_if_unresolved(self, space: WhitenedSpace, load: FloatArray) -> None:
+        """A source narrower than the finest direction is spread out by the projection: say so."""
+
+        def squared(x: FloatArray) -> FloatArray:
+            return np.square(np.asarray(self.shape(x), dtype=np.float64))
+
+        # A shape between the nodes of the space's own rule is invisible to it, and would seem to be held entirely.
+        size = space.rule_for("shape(x)", lambda x: squared(x)[:, None]).integrate(squared)
+        share = float(load @ load) / size if size > 0.0 else 0.0
+        if share < 0.8:
+            warnings.warn(
+                f"the space holds only {100 * share:.0f} % of the shape of {self.name!r}: it resolves nothing narrower "
+                f"than about {space.report().resolution:.2g}. Spread the source, or use a smaller length_scale.",
+                SpaceWarning,
+                stacklevel=4,
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceField(Block):
+    """A smooth random source with a correlation length and a correlation time, added to du/dt.
+
+    Parameters
+    ----------
+    std : float
+        rms of the source over the domain (field / time).
+    length, time : float
+        Correlation length, and the time over which it forgets.
+    smoothness : float
+        Of the Sobolev prior in space.
+    modes : int, optional
+        Keep only this many of the strongest modes; by default those that carry all but a thousandth of the variance.
+    """
+
+    std: float
+    length: float
+    time: float
+    smoothness: float = 2.0
+    modes: int | None = None
+    name: str = "source field"
+
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        root = Sobolev(self.std, self.length, self.smoothness).on(space).root
+        U, s, _ = np.linalg.svd(root, full_matrices=False)
+        share = np.cumsum(s**2) / (s**2).sum()
+        enough = int((share < 1.0 - 1e-3).sum()) + 1
+        k = enough if self.modes is None else min(as_count("modes", self.modes), s.size)
+        process = OrnsteinUhlenbeck(1.0, as_positive("time", self.time))
+        scale = U[:, :k] * s[:k]
+        return BoundBlock(
+            self.name, process.drift[0, 0] * np.eye(k), process.noise[0, 0] * np.eye(k), np.eye(k),
+            np.zeros(k), np.eye(k), push=frozen(scale),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SensorOffset(Block):
+    """An offset of each named sensor, constant or drifting; it shows in that sensor's readings alone.
+
+    Parameters
+    ----------
+    sensors : sequence of str
+        Names as in ``rk.points(..., ids=...)``.
+    std : float
+        Standard deviation of an offset at the start.
+    process : Process, optional
+        ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift.
+    """
+
+    sensors: Sequence[str]
+    std: float
+    process: Process = field(default_factory=Fixed)
+    name: str = "offset"
+
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        if isinstance(self.sensors, str):
+            raise ShapeError(f"sensors must be a sequence of names; for one sensor write [{self.sensors!r}].")
+        names = tuple(str(s) for s in self.sensors)
+        if len(set(names)) != len(names) or not names:
+            raise ValueRangeError("sensors must be different names, at least one.")
+        n, p = len(names), _checked_process(self.process)
+        return BoundBlock(
+            self.name, _copies(n, p.drift), _copies(n, p.noise),
+            _copies(n, p.initial_root(as_positive("std", self.std))),
+            np.zeros(n), _copies(n, np.eye(1, p.dim)), sensors=names,
+        )  # fmt: skip
+
+
+def boundary_blocks(space: WhitenedSpace) -> list[BoundBlock]:
+    """The unknown boundary values that the PDE of a space declares."""
+    return [_from_shape(space, shape) for shape in space.unknowns()]
+
+
+def _from_shape(space: WhitenedSpace, shape: UnknownShape) -> BoundBlock:
+    p, r = shape.unknown.process, space.rank
+    n = (shape.readout if shape.readout is not None else shape.load).shape[1]  # type: ignore[union-attr]
+    values = _copies(n, np.eye(1, p.dim))
+    # Along a part the values are amplitudes of modes around the mean; a part that is a point has one value.
+    uniform = shape.unknown.length is None or space.dimension == 1
+    push = readout = None
+    if shape.readout is not None:
+        readout = frozen(shape.readout @ values)
+        push = -space._operator(None)[:r, r:] @ readout
+    else:
+        assert shape.load is not None
+        push = shape.load[:r] @ values
+    return BoundBlock(
+        shape.name, _copies(n, p.drift), _copies(n, p.noise), _copies(n, p.initial_root(shape.unknown.std)),
+        np.full(n, shape.unknown.mean if uniform else 0.0), values, frozen(push), readout,
+    )  # fmt: skip
+
+
+def _copies(n: int, A: FloatArray) -> FloatArray:
+    """n independent copies of a small system, block by block."""
+    return np.asarray(np.kron(np.eye(n), A), dtype=np.float64)
+
+
+def _checked_process(process: Process) -> Process:
+    if not isinstance(process, Process):
+        raise ValueRangeError(f"process must be a Process such as RandomWalk(std=1.0); got {process!r:.60}.")
+    return process
+
+
+def _mean_std(prior: float | tuple[float, float]) -> tuple[float, float]:
+    mean, std = prior if isinstance(prior, (tuple, list)) else (0.0, prior)
+    return as_number("prior mean", mean), as_positive("prior std", std, "Give the std, or (mean, std).")
+
+
+def require_distinct(blocks: Sequence[BoundBlock]) -> None:
+    """Refuse two blocks of one name."""
+    names = [block.name for block in blocks]
+    for name in names:
+        if names.count(name) > 1:
+            raise ShapeError(f"two blocks are called {name!r}; give each its own name=.")
+
+

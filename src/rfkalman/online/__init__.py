@@ -1,0 +1,5 @@
+"""The belief while readings come."""
+
+from .assimilator import Assimilator
+
+__all__ = ["Assimilator"]

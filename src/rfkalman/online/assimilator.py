@@ -1,0 +1,338 @@
+"""The online object a user holds: advance, observe, posterior, forecast, late data.
+
+It sees only a model. The belief moves forward in time; looking (``posterior``,
+``forecast``) changes nothing; an error leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.checks import FloatArray, as_number
+from ..core.errors import NoiseWarning, ShapeError, TimeError, ValueRangeError
+from ..filters import kalman
+from ..filters.kalman import Analysis
+from ..filters.steady import Recursion
+from ..model.field import Field
+from ..model.model import Model, UnknownReport
+from ..model.priors import Prior
+from ..model.sensors import Functional
+from ..model.unknowns import Block
+from ..propagators import Propagator
+from ..space.space import WhitenedSpace
+from ..statespace.values import Gaussian, Observation
+
+__all__ = ["Assimilator"]
+
+#: A noise below this fraction of the readings' own size is probably a variance, or another unit.
+_SUSPICIOUS_NOISE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moment:
+    """One time: the belief that arrived there, the batches read there, and the belief that left."""
+
+    time: float
+    arrived: Gaussian
+    batches: tuple[tuple[Observation, FloatArray], ...]
+    left: Gaussian
+    log_evidence: float  # of this moment's batches
+
+
+class Assimilator:
+    """Holds the exact posterior of a field while readings arrive.
+
+    Parameters
+    ----------
+    space : WhitenedSpace or Model
+        The space (with ``prior`` and the rest below), or a finished model.
+    prior : Prior or Gaussian
+        The belief at ``start``, for instance ``isotropic(std=1.0)``.
+    propagator : Propagator, optional
+        ``Exponential()`` by default: exact in time for any gap.
+    start : float
+        Time at which the prior holds, in the PDE's unit of time.
+    process_noise : Prior or Gaussian, optional
+        Model error, a covariance per unit of time.
+    blocks : sequence of Block
+        Unknowns that ride with the field: latent sources, sensor offsets.
+    lag : float
+        How long a reading may be late. Beliefs of the last ``lag`` units of time
+        are kept (r x r numbers each), and late readings are replayed in order.
+    constant_gain : bool
+        Let fixed sensors at a fixed gap switch to a constant gain once the
+        covariance is the Riccati fixed point to 1e-12.
+    """
+
+    def __init__(
+        self,
+        space: WhitenedSpace | Model,
+        prior: Prior | Gaussian | None = None,
+        propagator: Propagator | None = None,
+        start: float = 0.0,
+        process_noise: Prior | Gaussian | None = None,
+        blocks: Sequence[Block] = (),
+        *,
+        lag: float = 0.0,
+        constant_gain: bool = False,
+    ) -> None:
+        if isinstance(space, Model):
+            if prior is not None or propagator is not None or process_noise is not None or blocks or start != 0.0:
+                raise ValueRangeError(
+                    "a Model already has its prior, propagator, start, process noise and blocks; pass the model alone."
+                )
+            self.model = space
+        else:
+            if prior is None:
+                raise ValueRangeError("prior is needed: what is believed at start, for instance isotropic(std=1.0).")
+            self.model = Model(space, prior, propagator, start, process_noise, blocks)
+        self.lag = as_number("lag", lag)
+        if self.lag < 0.0:
+            raise ValueRangeError(f"lag must not be negative; got {self.lag}.")
+        self._recursion = Recursion() if constant_gain else None
+        belief = self.model.initial
+        self._moments = [_Moment(self.model.start, belief, (), belief, 0.0)]
+        self._forgotten_evidence = 0.0
+        self._used = 0
+        self._missing = 0
+        self._warned = False
+
+    def state(self) -> dict[str, Any]:
+        """All that a stopped filter needs beside its model to go on as if it had not stopped; see ``rk.save``."""
+        return {
+            "lag": self.lag,
+            "recursion": None if self._recursion is None else self._recursion.state(),
+            "moments": tuple((m.time, m.arrived, m.batches, m.left, m.log_evidence) for m in self._moments),
+            "forgotten_evidence": self._forgotten_evidence,
+            "used": self._used,
+            "missing": self._missing,
+            "warned": self._warned,
+        }
+
+    @classmethod
+    def from_state(cls, model: Model, state: Mapping[str, Any]) -> Assimilator:
+        """The filter that gave this state, on its model."""
+        found = cls(model, lag=state["lag"])
+        found._recursion = None if state["recursion"] is None else Recursion.from_state(state["recursion"])
+        found._moments = [_Moment(*moment) for moment in state["moments"]]
+        if not found._moments or any(m.left.dim != model.dim or m.arrived.dim != model.dim for m in found._moments):
+            raise ShapeError(f"the saved beliefs are not of a model with {model.dim} components.")
+        found._forgotten_evidence = float(state["forgotten_evidence"])
+        found._used, found._missing = int(state["used"]), int(state["missing"])
+        found._warned = bool(state["warned"])
+        return found
+
+    # -- where we are -------------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> float:
+        """The present, in the PDE's unit of time."""
+        return self._moments[-1].time
+
+    @property
+    def belief(self) -> Gaussian:
+        """Law of the coefficients now, given everything read so far."""
+        return self._moments[-1].left
+
+    @property
+    def log_evidence(self) -> float:
+        """Log density of all readings so far under the model."""
+        return self._forgotten_evidence + sum(moment.log_evidence for moment in self._moments)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Readings by fate: used, or missing (not finite)."""
+        return {"used": self._used, "missing": self._missing}
+
+    def posterior(self) -> Field:
+        """The field now, frozen."""
+        return self.model.field(self.belief, self.time)
+
+    def unknowns(self) -> dict[str, UnknownReport]:
+        """Boundary values, sources and offsets now: values, stds and how much the data have identified."""
+        return self.model.unknowns(self.belief, self.time)
+
+    def forecast(self, t: float) -> Field:
+        """The field at a later time given what has been read; the assimilator does not move."""
+        return self.model.field(self._carried(self._moments[-1], as_number("t", t), "forecast"), float(t))
+
+    # -- what moves it ------------------------------------------------------------------------------------------------
+
+    def advance(self, t: float) -> None:
+        """Move the present forward to ``t``; to the same time is allowed and does nothing."""
+        time = as_number("t", t)
+        arrived = self._carried(self._moments[-1], time, "advance")
+        if time == self.time:
+            return
+        self._moments.append(_Moment(time, arrived, (), arrived, 0.0))
+        self._forget()
+
+    def observe(
+        self,
+        functional: Functional,
+        readings: ArrayLike,
+        *,
+        noise_std: ArrayLike | None = None,
+        noise_cov: ArrayLike | None = None,
+        time: float | None = None,
+    ) -> Analysis:
+        """Condition on one batch of readings.
+
+        Parameters
+        ----------
+        functional : Functional
+            What was measured, for instance ``rk.points(sensors)``.
+        readings : (N,) array_like
+            NaN marks a missing reading: it drops out, the others stay.
+        noise_std : float or (N,) array_like
+            Standard deviation of independent noise; or else
+        noise_cov : (N, N) array_like
+            Covariance of correlated noise. Exactly one of the two.
+        time : float, optional
+            When the batch was taken, if not now. Inside ``lag`` it is put in its
+            place and everything after it is replayed, which gives what reading
+            in order would have given.
+
+        Returns
+        -------
+        Analysis
+            The belief right after this batch, with its log evidence, the number
+            of readings used and the indicator of numerical loss.
+        """
+        when = self.time if time is None else as_number("time", time)
+        place = self._place(when)
+        obs = self.model.observe(functional, when, noise_std=noise_std, noise_cov=noise_cov)
+        values = _checked_readings(functional, readings)
+        suspicious = not self._warned and _is_suspicious(values, noise_std, noise_cov)
+        post, moments = self._inserted(place, when, obs, values)
+        if suspicious:
+            # Before anything changes: whoever turns warnings into errors has not assimilated the batch.
+            warnings.warn(
+                f"noise is {_smallest_noise(noise_std, noise_cov):.2g} beside readings of size "
+                f"{float(np.nanmax(np.abs(values))):.2g}: noise_std is a standard deviation in the units of the field; "
+                "was a variance given, or another unit?",
+                NoiseWarning,
+                stacklevel=2,
+            )
+        # Nothing has changed up to here, and nothing below can fail.
+        self._warned = self._warned or suspicious
+        self._moments[place:] = moments
+        self._used += post.n_used
+        self._missing += values.size - post.n_used
+        self._forget()
+        return post
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _carried(self, moment: _Moment, t: float, verb: str) -> Gaussian:
+        """The belief that left a moment, moved to a later time."""
+        if t < moment.time:
+            raise TimeError(
+                f"cannot {verb} to t = {t}: the present is {moment.time}. Time only moves forward; a reading taken "
+                "earlier goes to observe(..., time=...) with a lag that covers it."
+            )
+        if t == moment.time:
+            return moment.left
+        step = self.model.step(moment.time, t)
+        if self._recursion is not None and verb != "forecast":
+            return self._recursion.forecast(moment.left, step)
+        return kalman.forecast(moment.left, step)
+
+    def _read(self, belief: Gaussian, obs: Observation, y: FloatArray) -> Analysis:
+        if self._recursion is not None:
+            return self._recursion.analyse(belief, obs, y)
+        return kalman.analyse(belief, obs, y)
+
+    def _place(self, when: float) -> int:
+        """Index of the last kept moment at or before ``when``."""
+        if when > self.time:
+            raise TimeError(
+                f"time = {when} lies ahead of the present, {self.time}; call advance({when}) before observing there."
+            )
+        if when < self.model.start:
+            raise TimeError(
+                f"time = {when} lies before the start, {self.model.start}, where the prior holds; start the model "
+                "earlier, or set the reading aside."
+            )
+        if when < max(self._moments[0].time, self._horizon):
+            raise TimeError(
+                f"time = {when} is {self.time - when:.6g} before the present, {self.time}, but lag is {self.lag:g}: "
+                f"beliefs are kept back to {self.time - self.lag:.6g}. Give the Assimilator a larger lag, or set the "
+                "reading aside."
+            )
+        return max(i for i, moment in enumerate(self._moments) if moment.time <= when)
+
+    def _inserted(
+        self, place: int, when: float, obs: Observation, y: FloatArray
+    ) -> tuple[Analysis, list[_Moment]]:
+        """The moments from ``place`` on, with one more batch at ``when`` and everything after it replayed."""
+        base = self._moments[place]
+        if base.time == when:
+            post = self._read(base.left, obs, y)
+            moments = [
+                replace(
+                    base,
+                    batches=(*base.batches, (obs, y)),
+                    left=post,
+                    log_evidence=base.log_evidence + post.log_evidence,
+                )
+            ]
+        else:
+            arrived = self._carried(base, when, "replay")
+            post = self._read(arrived, obs, y)
+            moments = [base, _Moment(when, arrived, ((obs, y),), post, post.log_evidence)]
+        for old in self._moments[place + 1 :]:
+            belief = arrived = self._carried(moments[-1], old.time, "replay")
+            evidence = 0.0
+            for seen, values in old.batches:
+                analysis = self._read(belief, seen, values)
+                belief, evidence = analysis, evidence + analysis.log_evidence
+            moments.append(_Moment(old.time, arrived, old.batches, belief, evidence))
+        return post, moments
+
+    @property
+    def _horizon(self) -> float:
+        """The oldest time a reading may have."""
+        if self.lag == 0.0:
+            return self.time
+        # A reading of exactly that age must not miss it by the rounding of the subtraction (0.8 - 0.1 > 0.7).
+        return self.time - self.lag - 2.0 * math.ulp(max(abs(self.time), self.lag))
+
+    def _forget(self) -> None:
+        """Drop what no late reading can reach; one moment at or before the horizon stays as the base."""
+        horizon = self._horizon
+        while len(self._moments) > 1 and self._moments[1].time <= horizon:
+            self._forgotten_evidence += self._moments.pop(0).log_evidence
+
+
+def _checked_readings(functional: Functional, readings: ArrayLike) -> FloatArray:
+    try:
+        values = np.array(readings, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"readings must be numbers, one per sensor; got {readings!r:.80}.") from error
+    if values.shape != (functional.n,):
+        raise ShapeError(
+            f"readings has shape {values.shape} but there are {functional.n} sensors; give one reading per sensor, "
+            "NaN where one is missing."
+        )
+    values.flags.writeable = False
+    return values
+
+
+def _smallest_noise(noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> float:
+    if noise_std is not None:
+        return float(np.min(np.asarray(noise_std, dtype=np.float64), initial=np.inf))
+    return float(np.sqrt(np.min(np.diagonal(np.asarray(noise_cov, dtype=np.float64)), initial=np.inf)))
+
+
+def _is_suspicious(values: FloatArray, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> bool:
+    finite = values[np.isfinite(values)]
+    size = float(np.abs(finite).max(initial=0.0))
+    return _smallest_noise(noise_std, noise_cov) < _SUSPICIOUS_NOISE * size

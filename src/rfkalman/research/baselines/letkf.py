@@ -1,0 +1,233 @@
+"""The local ensemble transform filter on a grid: every node is analysed with the readings near it.
+
+A small ensemble invents correlations between distant places. Localisation
+leaves them out: at node i the noise variance of a reading at distance q is
+divided by a weight that falls from one to zero at a radius, and the symmetric
+transform is made anew from the readings that are left (Hunt, Kostelich and
+Szunyogh 2007). With all weights one it is the global ETKF::
+
+    G_i = diag(weight_i)^(1/2) R^(-1/2) H S        T_i = (I + G_i^T G_i)^(-1/2)
+    row i of S+ = (row i of S) T_i                 m_i+ = m_i + (row i of S) T_i^2 G_i^T v_i
+
+Nodes are taken in blocks with the same number of readings, and each block is
+one batched eigendecomposition in the smaller of the readings' and the members' space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...core.checks import EPS, FloatArray, as_array, as_points, as_positive
+from ...core.errors import ShapeError, ValueRangeError
+from ...filters.ensemble import Ensemble
+from ...filters.kernels import INDICATOR_LIMIT
+from ...statespace.values import Observation
+from .grid import Batch, FiniteDifferences
+
+__all__ = ["analyse", "gaspari_cohn", "run", "taper"]
+
+#: Numbers held by one block of local matrices: 32 MB.
+_BLOCK_NUMBERS = 4_000_000
+
+_Nodes = NDArray[np.intp]
+
+
+def gaspari_cohn(s: FloatArray) -> FloatArray:
+    """The fifth-order piecewise rational correlation with support s < 2 (Gaspari and Cohn 1999, equation 4.10).
+
+    Examples
+    --------
+    >>> gaspari_cohn(np.array([0.0, 1.0, 2.0])).round(12)
+    array([1.        , 0.20833333, 0.        ])
+    """
+    s = np.abs(np.asarray(s, dtype=np.float64))
+    near, far = np.minimum(s, 1.0), np.clip(s, 1.0, 2.0)
+    inner = (((-0.25 * near + 0.5) * near + 0.625) * near - 5.0 / 3.0) * near**2 + 1.0
+    # (2 - s)^4 is divided out: the published sum of powers cancels to rounding noise, of either sign, near s = 2.
+    outer = (2.0 - far) ** 4 * (far**2 + 2.0 * far - 0.5) / (12.0 * far)
+    return np.where(s <= 1.0, inner, outer)
+
+
+def taper(points: ArrayLike, sensors: ArrayLike, radius: float) -> FloatArray:
+    """Weight of every reading at every node, (n, N_o): one at distance zero, zero from ``radius`` on.
+
+    Parameters
+    ----------
+    points : (n, d) array_like
+    sensors : (N_o, d) array_like
+    radius : float
+        In the units of the coordinates; ``math.inf`` for no localisation.
+    """
+    nodes = np.asarray(points, dtype=np.float64)
+    nodes = as_points("points", nodes, nodes.shape[1] if nodes.ndim == 2 else 1)
+    at = as_points("sensors", sensors, nodes.shape[1])
+    if radius == math.inf:
+        return np.ones((len(nodes), len(at)))
+    radius = as_positive("radius", radius, "It is the distance beyond which a reading is not used; inf for all.")
+    squared = np.zeros((len(nodes), len(at)))
+    for a, b in zip(nodes.T, at.T, strict=True):
+        squared += np.square(a[:, None] - b)
+    return gaspari_cohn(np.sqrt(squared) / (0.5 * radius))
+
+
+def analyse(ensemble: Ensemble, obs: Observation, y: ArrayLike, weights: ArrayLike) -> Ensemble:
+    """Condition every entry of the state on the readings its weights admit.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        Of nodal values, (n,).
+    obs : Observation
+        ``H`` (N_o, n) with independent noise: correlated noise has no weight reading by reading.
+    y : (N_o,) array_like
+        Readings. Those that are not finite drop out one by one.
+    weights : (n, N_o) array_like
+        From :func:`taper`, in [0, 1].
+
+    Examples
+    --------
+    >>> prior = Ensemble.from_members([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]])
+    >>> post = analyse(prior, Observation([[1.0, 0.0]], std=1.0), [2.0], weights=[[1.0], [0.0]])
+    >>> post.mean, post.belief.std.round(12)
+    (array([1., 0.]), array([0.70710678, 1.        ]))
+    """
+    if obs.factor is not None:
+        raise ValueRangeError(
+            "obs must have independent noise (std): localisation weighs readings one by one. Whiten correlated "
+            "readings first, or use the global etkf."
+        )
+    w = as_array("weights", weights, (ensemble.dim, obs.n_obs), "One row per node and one column per reading.")
+    if not ((w >= 0.0) & (w <= 1.0)).all():
+        raise ValueRangeError("weights must lie in [0, 1]; they divide the noise variance. Use taper(...).")
+    values = as_array("y", y, (obs.n_obs,), "One reading per row of obs.H.")
+    if obs.offset is not None:
+        values = values - obs.offset
+    seen = np.isfinite(values)
+    if not seen.all():
+        obs, values, w = obs.keep(seen), values[seen], w[:, seen]
+    m, S = ensemble.mean, ensemble.root
+    G, v = obs.whiten(obs.H @ S), obs.whiten(values - obs.H @ m)
+    mean, root = m.copy(), np.array(S, order="F")
+    counts = np.count_nonzero(w, axis=1)
+    order = np.argsort(counts, kind="stable")
+    order = order[counts[order] > 0]
+    # As in the global filter: beyond this size the squares of a Gram matrix would cost more digits than they save time.
+    benign = EPS * float(np.square(G).sum()) <= INDICATOR_LIMIT
+    by_readings = _Gram(S @ G.T, G @ G.T, v)
+    start = 0
+    while start < len(order):
+        # Sorted by count, so a block wastes little when all its nodes are filled up to the largest with weight zero.
+        stop = _block_end(counts[order], start, S.shape[1])
+        nodes, p = order[start:stop], int(counts[order[stop - 1]])
+        nearest = np.argsort(-w[nodes], axis=1, kind="stable")[:, :p]
+        scale = np.sqrt(np.take_along_axis(w[nodes], nearest, axis=1))
+        if benign and p <= S.shape[1]:
+            pull, shrink = by_readings.local(nodes, nearest, scale)
+            # Back over all readings, so that what is left is a product with the readings' deviations.
+            wide = np.zeros((2, len(nodes), len(v)))
+            np.put_along_axis(wide[0], nearest, pull, axis=1)
+            np.put_along_axis(wide[1], nearest, shrink, axis=1)
+            mean[nodes] += wide[0] @ v
+            root[nodes] -= wide[1] @ G
+        else:
+            shift, change = _in_members(S[nodes], scale[:, :, None] * G[nearest], scale * v[nearest], benign)
+            mean[nodes] += shift
+            root[nodes] -= change
+        start = stop
+    return _with(ensemble, mean, root)
+
+
+def _with(ensemble: Ensemble, mean: FloatArray, root: FloatArray) -> Ensemble:
+    """The members moved: the same basis, or deviations that sum to zero."""
+    if ensemble.basis is None:
+        # They do so exactly before rounding; a strong contraction leaves rounding that is no longer small beside them.
+        root = root - root.mean(axis=1, keepdims=True)
+    return Ensemble(mean, root, ensemble.basis)
+
+
+class _Gram:
+    """Local updates in the space of the readings, from products that are made once for all nodes."""
+
+    def __init__(self, cross: FloatArray, gram: FloatArray, v: FloatArray) -> None:
+        self.cross, self.gram, self.v = cross, gram, v
+
+    def local(self, nodes: _Nodes, nearest: _Nodes, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights of the departures in the mean, and of the readings' deviations in the root, (b, p) each."""
+        gram = self.gram[nearest[:, :, None], nearest[:, None, :]]
+        gram *= scale[:, :, None]
+        gram *= scale[:, None, :]
+        lam, U = np.linalg.eigh(gram)
+        grown = 1.0 + lam
+        cross = scale * np.take_along_axis(self.cross[nodes], nearest, axis=1)
+        turned = np.matmul(cross[:, None, :], U)[:, 0]
+        # 1 - (1 + lam)^(-1/2) = lam / (1 + lam + sqrt(1 + lam)), whose factor lam is in the two cross products.
+        both = np.stack([turned / grown, turned / (grown + np.sqrt(grown))], axis=1)
+        back = np.matmul(both, U.transpose(0, 2, 1)) * scale[:, None, :]
+        return back[:, 0], back[:, 1]
+
+
+def _in_members(S: FloatArray, G: FloatArray, v: FloatArray, benign: bool) -> tuple[FloatArray, FloatArray]:
+    """Change of the means (b,) and of the rows of the root (b, k), from local deviations G (b, p, k)."""
+    if benign:
+        lam, V = np.linalg.eigh(np.matmul(G.transpose(0, 2, 1), G))
+        grown = 1.0 + lam
+        shrink = lam / (grown + np.sqrt(grown))
+        pull = np.einsum("bkq,bk->bq", V, np.einsum("bpk,bp->bk", G, v)) / grown
+    else:
+        U, s, Vt = np.linalg.svd(G, full_matrices=False)
+        V = Vt.transpose(0, 2, 1)
+        grown = 1.0 + s * s
+        shrink = (s / np.sqrt(grown)) * (s / (np.sqrt(grown) + 1.0))
+        pull = (s / grown) * np.einsum("bpq,bp->bq", U, v)
+    turned = np.matmul(S[:, None, :], V)[:, 0]
+    change = np.matmul(V, (turned * shrink)[:, :, None])[:, :, 0]
+    return np.einsum("bq,bq->b", turned, pull), change
+
+
+def _block_end(counts: NDArray[np.intp], start: int, k: int) -> int:
+    """Where a block of nodes that begins at ``start`` ends: counts within a fifth, and bounded memory."""
+    first = int(counts[start])
+    stop = int(np.searchsorted(counts, first + first // 5, side="right"))
+    largest = int(counts[stop - 1])
+    per_node = 3 * max(largest, k) * max(min(largest, k), 1)
+    return min(stop, start + max(1, _BLOCK_NUMBERS // per_node))
+
+
+def run(
+    grid: FiniteDifferences,
+    ensemble: Ensemble,
+    batches: Iterable[Batch],
+    radius: float,
+    inflation: float = 1.0,
+) -> Iterator[Ensemble]:
+    """Filter readings on a grid, yielding the ensemble of nodal values after each batch.
+
+    The law of the field is ``grid.field(ensemble.belief)``.
+
+    Parameters
+    ----------
+    grid : FiniteDifferences
+    ensemble : Ensemble
+        Members before the first batch, (N_e, n): ``filters.ensemble.sample(prior, N_e, rng)``.
+    batches : iterable of Batch
+    radius : float
+        Where the weight of a reading reaches zero; ``math.inf`` is the global ETKF.
+    inflation : float
+        rho, multiplies the forecast deviations.
+    """
+    rho = as_positive("inflation", inflation)
+    if ensemble.dim != grid.n_nodes:
+        raise ShapeError(f"ensemble has {ensemble.dim} values per member but the grid has {grid.n_nodes} nodes.")
+    points = grid.points
+    moves: dict[float, list[FloatArray]] = {}
+    for gap, sensors, noise_std, y in batches:
+        if gap:
+            move = moves.get(gap) or moves.setdefault(gap, grid.factors(gap))
+            mean, root = grid.advance(ensemble.mean, move), rho * grid.advance(ensemble.root.T, move).T
+            ensemble = _with(ensemble, mean, root)
+        ensemble = analyse(ensemble, grid.observe(sensors, noise_std), y, taper(points, sensors, radius))
+        yield ensemble

@@ -1,0 +1,322 @@
+"""The static, one-shot relative of the filter: a Bayesian physics-informed extreme learning machine.
+
+    -nu Laplace u + b . grad u + c u = f   in the domain,     u = g   on the boundary
+
+The field is a sum of fixed features with Gaussian coefficients. Strong-form
+residuals at collocation points, boundary values and readings are all rows of
+one linear-Gaussian problem, whose posterior is in closed form: it is the one
+Kalman update that a stationary problem needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+
+from ...core.checks import FloatArray, as_count, as_points, as_positive, frozen
+from ...core.errors import ConformityError, ShapeError, ValueRangeError
+from ...domains.base import require_inside
+from ...features.base import FeatureMap, FeatureSum
+from ...features.cutoffs import BallCutoff, BoxCutoff
+from ...features.fourier import ConstantMap, FourierMap
+from ...features.network import ELUMap, TanhMap
+from ...features.sine import SineMap
+from ...features.window import Window
+from ...filters import batch
+from ...physics.conditions import Dirichlet, evaluate
+from ...physics.pde import LinearPDE
+from ...statespace.values import Gaussian, Observation
+
+__all__ = ["PIELMField", "coefficient_prior", "collocation_rows", "fit", "fit_scale", "laplacian"]
+
+_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PIELMField:
+    """The posterior field: features with Gaussian coefficients.
+
+    Attributes
+    ----------
+    features : FeatureMap
+    belief : Gaussian
+        Law of the raw coefficients, (M,).
+    log_evidence : float
+        Log density of all rows, the scaled residuals among them.
+    """
+
+    features: FeatureMap
+    belief: Gaussian
+    log_evidence: float = 0.0
+
+    def mean(self, x: ArrayLike) -> FloatArray:
+        """Mean at points (N, d), (N,)."""
+        return self._map(x, lambda Phi: Phi @ self.belief.mean)
+
+    def std(self, x: ArrayLike) -> FloatArray:
+        """Standard deviation at points, (N,)."""
+        return self._map(x, lambda Phi: np.asarray(np.linalg.norm(Phi @ self.belief.root, axis=1)))
+
+    def _map(self, x: ArrayLike, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        points = as_points("x", x, self.features.dimension)
+        out = np.empty(len(points))
+        for i in range(0, len(points), _ROWS):
+            out[i : i + _ROWS] = of(self.features(points[i : i + _ROWS]))
+        return out
+
+
+def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) -> FloatArray:
+    """Laplace phi_j at the points x (n, d), over the first ``n_axes`` coordinates (all by default): exact, (n, M).
+
+    Waves and sines multiply by -|w|^2, tanh by its second derivative; sums go
+    part by part; windows of boxes and balls by the product rule, their own
+    second derivative being that of a polynomial. ELU has no second
+    derivative in L2 and is refused, as is every map that has no formula here.
+    """
+    d = x.shape[1] if n_axes is None else n_axes
+    if isinstance(features, FeatureSum):
+        return np.concatenate([laplacian(part, x, d) for part in features.parts], axis=1)
+    if isinstance(features, Window) and isinstance(features.cutoff, (BoxCutoff, BallCutoff)):
+        values, gradients = features.inner.jet(x)
+        beta, slopes = features.cutoff.jet(x)
+        bend = _polynomial_laplacian(features.cutoff, x, features.side[:d])
+        rows = beta[:, None] * laplacian(features.inner, x, d)
+        rows += bend[:, None] * values
+        for gradient, slope in zip(gradients[:d], slopes[:d], strict=True):
+            rows += 2.0 * slope[:, None] * gradient
+        return rows
+    if isinstance(features, (FourierMap, SineMap)):
+        waves = features.weights if isinstance(features, FourierMap) else features.frequencies
+        return np.asarray(features(x) * -np.square(waves[:, :d]).sum(axis=1))
+    if isinstance(features, TanhMap):
+        values = features(x)
+        t = values / features.scale
+        return np.asarray(values * (1.0 - t * t) * (-2.0 * np.square(features.weights[:, :d]).sum(axis=1)))
+    if isinstance(features, ConstantMap):
+        return np.zeros((len(x), 1))
+    reason = "has kinks, so its strong form is meaningless" if isinstance(features, ELUMap) else "has none here"
+    raise ConformityError(
+        f"Strong-form rows need second derivatives, and {type(features).__name__} {reason}. Use GaussianRFF, "
+        "TanhNetwork or DirichletSine, alone, added, or windowed on a box or ball; the Galerkin route takes any map."
+    )
+
+
+def _polynomial_laplacian(cutoff: BoxCutoff | BallCutoff, x: FloatArray, side: FloatArray) -> FloatArray:
+    """Laplace beta (n,) from its exact gradients, over as many coordinates as there are sides.
+
+    The five-point formula is exact for slopes of degree four, and these
+    windows are polynomials of degree four at most along any line; so the
+    points may be far apart, and nothing but rounding is lost.
+    """
+    total = np.zeros(len(x))
+    for axis in range(len(side)):
+        h = 0.25 * side[axis]
+        at = []
+        for k in (-2, -1, 1, 2):
+            moved = x.copy()
+            moved[:, axis] += k * h
+            at.append(cutoff.jet(moved)[1][axis])
+        total += (at[0] - 8.0 * at[1] + 8.0 * at[2] - at[3]) / (12.0 * h)
+    return total
+
+
+def collocation_rows(features: FeatureMap, pde: LinearPDE, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Strong-form rows at points inside, (n, M), and their right-hand side f, (n,); both in the units of f.
+
+    Features with one coordinate more than the domain have time as their last:
+    the rows are then those of u_t + b . grad u + c u - nu Laplace u = f.
+    """
+    if callable(pde.diffusion) or np.ndim(pde.diffusion) != 0:
+        raise ValueRangeError(
+            "pde.diffusion must be one number: the strong form of a variable or tensor diffusion needs second "
+            "derivatives one by one. Use the Galerkin route for such a PDE."
+        )
+    if pde.factors:
+        raise ValueRangeError(f"pde must be stationary, but {', '.join(pde.factors)} has a factor of time.")
+    if pde.conservative:
+        raise ValueRangeError("pde must be in advective form, b . grad u; write a conservative one with c = div b.")
+    d = pde.domain.dimension
+    values, gradients = features.jet(x)
+    b, c = pde.velocity_at(x[:, :d]), pde.reaction_at(x[:, :d])
+    rows = -float(np.asarray(pde.diffusion)) * laplacian(features, x, d)
+    for gradient, speed in zip(gradients[:d], b.T, strict=True):
+        rows += speed[:, None] * gradient
+    rows += c[:, None] * values
+    if features.dimension == d:
+        return rows, np.array(pde.source_at(x, 0.0), dtype=np.float64)
+    rows += gradients[d]
+    rhs = np.empty(len(x))
+    for t in np.unique(x[:, d]):
+        now = x[:, d] == t
+        rhs[now] = pde.source_at(x[now, :d], float(t))
+    return rows, rhs
+
+
+def coefficient_prior(features: FeatureMap, std: float) -> Gaussian:
+    """Independent coefficients of zero mean for which the field has about this standard deviation.
+
+    The variance of the field is the coefficients' times |Phi(x)|^2; it is
+    scaled by the features' own bound on that, which waves of random phase
+    attain up to a factor of two.
+    """
+    scale = as_positive("std", std) / np.sqrt(features.envelope / 2.0)
+    return Gaussian(np.zeros(features.n_features), scale * np.eye(features.n_features))
+
+
+def fit(
+    features: FeatureMap,
+    pde: LinearPDE,
+    prior: Gaussian,
+    *,
+    interior: ArrayLike,
+    residual_std: float = 1e-6,
+    boundary_order: int = 24,
+    boundary_std: float = 1e-6,
+    sensors: ArrayLike | None = None,
+    noise_std: float | FloatArray | None = None,
+    y: ArrayLike | None = None,
+    scale_rows: bool = True,
+) -> PIELMField:
+    """The posterior of a field given its PDE, its boundary values and point readings.
+
+    The field is stationary, or, with features over space and time (one
+    coordinate more than the domain, time last), the whole trajectory at once. One orthogonal
+    factorisation of all rows, O(rows M^2); no normal equations.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Bound to the PDE's domain; what :func:`laplacian` knows. Or to the box of
+        that domain and an interval of time, windowed on the faces of space.
+    pde : LinearPDE
+        Constant scalar diffusion, Dirichlet conditions; velocity, reaction and
+        source may vary in space, the source in time too if the features do.
+    prior : Gaussian
+        Of the raw coefficients, such as :func:`coefficient_prior`.
+    interior : (N_c, d) array_like
+        Collocation points; points in space and time, (N_c, d + 1), for such features.
+    residual_std, boundary_std : float
+        How far a row may miss. With ``scale_rows`` as a fraction of the row's
+        standard deviation under the prior, otherwise in the units of f and of u.
+    boundary_order : int
+        Quadrature order whose nodes carry the boundary rows; parts on which
+        all features vanish and the value is zero need none and get none.
+    sensors, noise_std, y : (N_o, d), float or (N_o,), (N_o,) array_like, optional
+        Readings in the units of u; never scaled. Those that are not finite drop out.
+    scale_rows : bool
+        Rows of the PDE grow with the square of the frequency; unscaled, a
+        few of them outweigh the rest and the boundary (collocation with
+        one noise level for all rows).
+    """
+    d = pde.domain.dimension
+    if features.dimension not in (d, d + 1):
+        raise ShapeError(
+            f"features have {features.dimension} coordinates but the domain {d}; they need as many, or one more: time."
+        )
+    if prior.dim != features.n_features:
+        raise ShapeError(f"prior has {prior.dim} coefficients but there are {features.n_features} features.")
+    inside = as_points("interior", interior, features.dimension)
+    require_inside(pde.domain, inside[:, :d], "interior")
+    blocks = [(*collocation_rows(features, pde, inside), as_positive("residual_std", residual_std))]
+    blocks += _boundary_blocks(features, pde, as_count("boundary_order", boundary_order), boundary_std)
+    rows, rhs, std = [], [], []
+    for H, value, noise in blocks:
+        size = np.linalg.norm(H @ prior.root, axis=1) if scale_rows else np.ones(len(H))
+        # A row the prior is certain about says nothing; on its own scale it would have no noise either.
+        live = size > 0.0
+        rows.append(H[live])
+        rhs.append(value[live])
+        std.append(noise * size[live])
+    if sensors is not None or y is not None:
+        if sensors is None or y is None or noise_std is None:
+            raise ShapeError("sensors, noise_std and y belong together; give all three, or none.")
+        at = as_points("sensors", sensors, features.dimension)
+        require_inside(pde.domain, at[:, :d], "sensors")
+        rows.append(features(at))
+        rhs.append(np.asarray(y, dtype=np.float64))
+        std.append(np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (len(at),)))
+    obs = Observation(np.vstack(rows), std=np.concatenate(std))
+    result = batch.solve(prior, [(None, obs, frozen(np.concatenate(rhs)))])
+    return PIELMField(features, result.final, result.log_evidence)
+
+
+def fit_scale(
+    features: FeatureMap, belief: Gaussian, sensors: ArrayLike, noise_std: float | FloatArray, y: ArrayLike
+) -> PIELMField:
+    """The posterior given readings, with the width of a zero-mean belief chosen by their evidence.
+
+    The belief is that of the coefficients before the readings: a prior, or what
+    :func:`fit` made of one and a homogeneous equation without readings. Its root is
+    multiplied by the s > 0 that maximises the density of the readings,
+    N(y; 0, s^2 A A^T + R) with A = Phi S, which one singular value decomposition of
+    A gives for every s. ``log_evidence`` of the result is that density, so that
+    other hyper-parameters (length scales, residual_std) can be chosen by it.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    belief : Gaussian
+        Zero mean, root (M, M).
+    sensors, noise_std, y : (N_o, d), float or (N_o,), (N_o,) array_like
+        Readings in the units of u; those that are not finite drop out.
+    """
+    if belief.mean.any():
+        raise ValueRangeError("belief must have zero mean: only then is a change of its width one number.")
+    values = np.asarray(y, dtype=np.float64)
+    seen = np.isfinite(values)
+    at = as_points("sensors", sensors, features.dimension)[seen]
+    sigma = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), values.shape)[seen]
+    U, size, Vt = np.linalg.svd((features(at) @ belief.root) / sigma[:, None], full_matrices=False)
+    white = values[seen] / sigma
+    data = U.T @ white
+    rest = max(0.0, float(white @ white - data @ data))
+    constant = rest + white.size * math.log(2.0 * math.pi) + 2.0 * float(np.log(sigma).sum())
+
+    def evidence(log_scale: FloatArray) -> FloatArray:
+        spread = 1.0 + np.square(np.exp(log_scale)[..., None] * size)
+        return np.asarray(-0.5 * ((np.square(data) / spread + np.log(spread)).sum(axis=-1) + constant))
+
+    if size.size == 0 or size[0] == 0.0:
+        return PIELMField(features, belief, -0.5 * (constant + float(data @ data)))
+    # Flat where the strongest direction is below the noise, falling where every one is above the readings.
+    grid = np.linspace(-10.0, 30.0, 400) - math.log(size[0])
+    best = int(evidence(grid).argmax())
+    around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
+    top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
+    scale = math.exp(float(top.x))
+    gain = scale * size
+    spread = 1.0 + gain * gain
+    mean = scale * (belief.root @ (Vt.T @ (gain / spread * data)))
+    shrink = 1.0 - 1.0 / np.sqrt(spread)
+    root = scale * (belief.root - (belief.root @ Vt.T) * shrink @ Vt)
+    return PIELMField(features, Gaussian(mean, root), float(evidence(np.array(math.log(scale)))))
+
+
+def _boundary_blocks(
+    features: FeatureMap, pde: LinearPDE, order: int, std: float
+) -> list[tuple[FloatArray, FloatArray, float]]:
+    """Rows u = g on each part of the boundary."""
+    noise = as_positive("boundary_std", std)
+    blocks = []
+    for part, condition in pde.conditions.items():
+        if not isinstance(condition, Dirichlet):
+            raise ConformityError(
+                f"boundary part {part!r} carries a {type(condition).__name__} condition, and only Dirichlet ones have "
+                "rows here; use the Galerkin route for natural conditions."
+            )
+        g = condition.value
+        if part in features.zero_parts and not callable(g) and g == 0.0:
+            continue
+        if features.dimension != pde.domain.dimension:
+            raise ConformityError(
+                f"features over space and time must vanish on {part!r}, where the value must be zero: window them with "
+                "bubble(recipe, parts=...) on the faces of space."
+            )
+        x = np.concatenate([points for points, _, _ in pde.domain.boundary_rule(part, order).blocks(_ROWS)])
+        blocks.append((features(x), evaluate(f"boundary[{part!r}]", g, x, 0.0), noise))
+    return blocks

@@ -1,0 +1,166 @@
+"""Reduced-basis ensemble filtering: the dominant modes of simulated fields carry the state.
+
+Offline, an ensemble drawn from the prior is simulated on the grid, and the
+left singular vectors of its snapshots become the basis V (proper orthogonal
+decomposition). Online, the filter sees r coefficients instead of n nodes::
+
+    u = V z      F_r = V^T F V      H_r = H V
+
+Snapshots are not centred: the basis carries the mean as well, and the dynamics stay linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...core.checks import FloatArray, as_count, as_finite, as_number, frozen
+from ...core.errors import ShapeError, ValueRangeError
+from ...filters.ensemble import Ensemble, sample
+from ...statespace.values import Gaussian, LinearStep, Observation
+from .grid import Batch, FiniteDifferences, GridField
+
+__all__ = ["PODModel", "reduced_model", "snapshots"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PODModel:
+    """A grid model seen through r modes; made by :func:`reduced_model`.
+
+    Attributes
+    ----------
+    grid : FiniteDifferences
+    modes : (n, r) array
+        V, orthonormal columns in nodal values.
+    singular_values : array
+        Of all snapshots, decreasing; the first r belong to the modes.
+    """
+
+    grid: FiniteDifferences
+    modes: FloatArray
+    singular_values: FloatArray
+
+    def __post_init__(self) -> None:
+        remedy = "One row per node of the grid."
+        object.__setattr__(self, "modes", as_finite("modes", self.modes, (self.grid.n_nodes, None), remedy))
+        object.__setattr__(self, "singular_values", as_finite("singular_values", self.singular_values, (None,)))
+
+    @property
+    def rank(self) -> int:
+        """Number of modes, r."""
+        return int(self.modes.shape[1])
+
+    @property
+    def energy(self) -> float:
+        """Share of the snapshots' sum of squares that the modes hold."""
+        squared = np.square(self.singular_values)
+        return float(squared[: self.rank].sum() / squared.sum())
+
+    def step(self, dt: float) -> LinearStep:
+        """F_r = V^T F V: the grid's exact step, projected, (r, r)."""
+        moved = self.grid.advance(self.modes.T, dt)  # row j is F times mode j
+        return LinearStep((moved @ self.modes).T)
+
+    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
+        """What point sensors see of the coefficients, H V."""
+        return Observation(self.grid.interpolate(sensors) @ self.modes, std=noise_std)
+
+    def sequence(self, batches: Iterable[Batch]) -> Iterator[tuple[LinearStep | None, Observation, FloatArray]]:
+        """The batches as the filters take them, in coefficients; a step is made once for each distinct gap."""
+        steps: dict[float, LinearStep] = {}
+        for gap, sensors, noise_std, y in batches:
+            step = None
+            if gap:
+                step = steps.get(gap) or steps.setdefault(gap, self.step(gap))
+            yield step, self.observe(sensors, noise_std), np.asarray(y, dtype=np.float64)
+
+    def reduce(self, belief: Gaussian) -> Gaussian:
+        """The belief about the coefficients that one about the nodal values implies."""
+        return Gaussian(self.modes.T @ belief.mean, self.modes.T @ belief.root)
+
+    def reduce_ensemble(self, ensemble: Ensemble) -> Ensemble:
+        """The same members, each projected on the modes."""
+        return Ensemble(self.modes.T @ ensemble.mean, self.modes.T @ ensemble.root, ensemble.basis)
+
+    def field(self, belief: Gaussian) -> GridField:
+        """The law of the field that coefficients imply; what the modes cannot hold is not in its band."""
+        if belief.dim != self.rank:
+            raise ShapeError(f"belief has {belief.dim} coefficients but the model has {self.rank} modes.")
+        return GridField(self.grid, Gaussian(self.modes @ belief.mean, self.modes @ belief.root))
+
+
+def snapshots(
+    grid: FiniteDifferences,
+    prior: Gaussian,
+    n_trajectories: int,
+    gaps: Sequence[float],
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Simulated fields, (n, n_trajectories (1 + len(gaps))): draws of the prior, and each of them after every gap.
+
+    Parameters
+    ----------
+    grid : FiniteDifferences
+    prior : Gaussian
+        About the nodal values at the start.
+    n_trajectories : int
+        At least two.
+    gaps : sequence of float
+        Times between snapshots; none keeps the starts alone.
+    rng : numpy.random.Generator
+        The stream of the offline ensemble; another than that of the filter's members.
+    """
+    rows = sample(prior, as_count("n_trajectories", n_trajectories, minimum=2), rng).members
+    kept = [rows]
+    moves: dict[float, list[FloatArray]] = {}
+    for gap in gaps:
+        rows = grid.advance(rows, moves.get(gap) or moves.setdefault(gap, grid.factors(gap)))
+        kept.append(rows)
+    return np.ascontiguousarray(np.concatenate(kept).T)
+
+
+def reduced_model(
+    grid: FiniteDifferences, fields: ArrayLike, *, rank: int | None = None, energy: float | None = None
+) -> PODModel:
+    """The model in the leading singular vectors of snapshots.
+
+    Parameters
+    ----------
+    grid : FiniteDifferences
+    fields : (n, m) array_like
+        Snapshots as columns, from :func:`snapshots`.
+    rank : int, optional
+        Number of modes, at most min(n, m).
+    energy : float, optional
+        Share of the sum of squares to keep, such as 0.9999: the fewest modes
+        that reach it. Exactly one of ``rank`` and ``energy`` is given.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Box
+    >>> grid = FiniteDifferences(Box([0.0], [1.0]), 2, diffusivity=1.0)
+    >>> model = reduced_model(grid, [[3.0, 0.0], [0.0, 1.0]], energy=0.9)
+    >>> model.rank, model.energy
+    (1, 0.9)
+    """
+    X = as_finite("fields", fields, (grid.n_nodes, None), "Snapshots are columns, one row per node.")
+    if (rank is None) == (energy is None):
+        raise ValueRangeError("Exactly one of rank and energy must be given: how many modes, or how much they hold.")
+    V, s, _ = np.linalg.svd(X, full_matrices=False)
+    if rank is not None:
+        r = as_count("rank", rank)
+        if r > s.size:
+            raise ValueRangeError(
+                f"rank={r} asks for more modes than {X.shape[1]} snapshots at {X.shape[0]} nodes have, which is "
+                f"{s.size}; simulate more trajectories."
+            )
+    else:
+        share = as_number("energy", energy)
+        if not 0.0 < share <= 1.0:
+            raise ValueRangeError(f"energy must lie in (0, 1], a share of the sum of squares; got {share}.")
+        held = np.cumsum(np.square(s))
+        r = min(int(np.searchsorted(held, share * held[-1])) + 1, s.size)
+    return PODModel(grid, frozen(V[:, :r].copy()), frozen(s))

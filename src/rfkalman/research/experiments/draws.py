@@ -1,0 +1,94 @@
+"""Which feature draws the tables use: the first seeds with the properties the paper publishes, and nothing else.
+
+The paper gives no seeds. It says of its draws what their effective rank is, and
+that quadrature of order 24 assembles mass and stiffness to 1e-13. Seeds are taken
+in order, from 0, and kept when both are true; no other number is looked at.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from itertools import count, islice
+
+import numpy as np
+
+from ...core.checks import FloatArray
+from ...core.errors import QuadratureWarning
+from ...domains import Box
+from ...features import GaussianRFF, bubble
+from ...features.base import Recipe
+from ...physics.pde import Heat
+from ...space.whitening import whiten
+
+__all__ = ["ADVECTION", "FLOOR", "GAMMA", "HEAT", "ORDER", "QUADRATURE_LIMIT", "SQUARE", "VANILLA", "Draws", "matrices"]
+
+SQUARE = Box(np.zeros(2), np.ones(2))
+GAMMA, FLOOR, ORDER = 8.0, 1e-6, 24
+REFERENCE_ORDER, QUADRATURE_LIMIT = 128, 1e-13
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A family of features, its published rank, and the seeds that have it.
+
+    Attributes
+    ----------
+    n_features, rank : int
+        M, and the effective rank at the mass floor 1e-6.
+    windowed : bool
+        Multiplied by the bubble that vanishes on the boundary.
+    seeds : tuple of int
+        The first twelve that qualify; kept here because the search takes minutes. A test repeats it.
+    """
+
+    n_features: int
+    rank: int
+    windowed: bool
+    seeds: tuple[int, ...]
+
+    def recipe(self, seed: int) -> Recipe:
+        """The features of one seed."""
+        waves = GaussianRFF(self.n_features, 1.0 / GAMMA, seed=seed)
+        return bubble(waves) if self.windowed else waves
+
+    def quadrature_error(self, seed: int, order: int = ORDER) -> float:
+        """Relative Frobenius error of mass and stiffness against order 128, the larger of the two."""
+        exact = matrices(self.recipe(seed), REFERENCE_ORDER)
+        pairs = zip(matrices(self.recipe(seed), order), exact, strict=True)
+        return float(max(np.linalg.norm(ours - best) / np.linalg.norm(best) for ours, best in pairs))
+
+    def qualifies(self, seed: int) -> bool:
+        """Both published properties: the rank, and order 24 below 1e-13."""
+        with warnings.catch_warnings():
+            # A draw too steep for order 24 is told so; here that is the question.
+            warnings.simplefilter("ignore", QuadratureWarning)
+            space = whiten(Heat(SQUARE), self.recipe(seed), FLOOR, order=ORDER, nonconforming=not self.windowed)
+        return space.rank == self.rank and self.quadrature_error(seed) < QUADRATURE_LIMIT
+
+    def first(self, n: int) -> tuple[int, ...]:
+        """The first n seeds that qualify, by search."""
+        return tuple(islice((seed for seed in count() if self.qualifies(seed)), n))
+
+    def __str__(self) -> str:
+        kind = "bubble" if self.windowed else "vanilla"
+        return (f"M = {self.n_features} {kind}, r = {self.rank}: the first {len(self.seeds)} seeds with this rank and "
+                f"order 24 below 1e-13, {', '.join(map(str, self.seeds))}")  # fmt: skip
+
+
+HEAT = Draws(120, 61, True, (119, 343, 599, 609, 683, 698, 719, 804, 982, 986, 1207, 1380))
+ADVECTION = Draws(80, 51, True, (5, 34, 39, 79, 99, 156, 207, 230, 283, 286, 295, 303))
+VANILLA = Draws(80, 60, False, (1, 38, 39, 42, 54, 72, 73, 75, 79, 87, 107, 138))
+
+
+def matrices(recipe: Recipe, order: int) -> tuple[FloatArray, FloatArray]:
+    """Raw mass and stiffness of one draw, (M, M) each."""
+    features = recipe.bind(SQUARE)
+    mass = np.zeros((features.n_features, features.n_features))
+    stiffness = np.zeros_like(mass)
+    for x, w in SQUARE.quadrature(order).blocks(4096):
+        values, gradients = features.jet(x)
+        mass += values.T @ (w[:, None] * values)
+        for along in gradients:
+            stiffness += along.T @ (w[:, None] * along)
+    return mass, stiffness

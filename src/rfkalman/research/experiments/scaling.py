@@ -1,0 +1,79 @@
+"""The 1/N_o law: posterior trace against the number of sensors for three noise levels, and the tail slopes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.checks import FloatArray
+from ._figures import Curve, Panel, panels
+from .base import Effort, Experiment, Outcome, Progress, Sample, Table, slope
+from .draws import HEAT
+from .streaming import SETTINGS, draw_stream, etkf_final, heat_space, kalman_final, nested, trace
+
+__all__ = ["EXPERIMENT"]
+
+SIGMAS = (1e-3, 1e-2, 1e-1)
+SENSORS = (6, 12, 24, 48, 96)
+TAIL = (96, 192, 384, 768)
+
+
+def run(effort: Effort, progress: Progress) -> Outcome:
+    out = Outcome(EXPERIMENT.name)
+    pairs = nested([heat_space(HEAT, seed) for seed in HEAT.seeds], min(effort.seeds, 6 if effort.quick else 48))
+    shape = (len(pairs), len(pairs[0]))
+    curves, body = [], []
+    for i, sigma in enumerate(SIGMAS):
+        progress(0.4 * i / 3, f"sigma {sigma:g}")
+        table = np.zeros((*shape, len(SENSORS)))
+        for j, k in np.ndindex(shape):
+            space, seed = pairs[j][k]
+            streams = (draw_stream(space, seed, n_obs=n, sigma=sigma) for n in SENSORS)
+            table[j, k] = [trace(kalman_final(stream).root) for stream in streams]
+        curves.append(Curve(f"sigma {sigma:g}", SENSORS, table.mean(axis=(0, 1))))
+        own = slopes(SENSORS, table)
+        body.append((f"{sigma:g}", f"{SENSORS[0]} to {SENSORS[-1]}", f"{own.mean:.3f} +- {own.spread:.3f}",
+                     f"{own.stderr:.1g}"))  # fmt: skip
+        out.report(f"sigma {sigma:g}: slope over N_o = {SENSORS[0]} to {SENSORS[-1]}", own)
+    tails = {"RFM-Kalman": np.zeros((*shape, len(TAIL))), "ETKF": np.zeros((*shape, len(TAIL)))}
+    for j, k in np.ndindex(shape):
+        progress(0.4 + 0.6 * j / shape[0], "tail")
+        space, seed = pairs[j][k]
+        for i, n in enumerate(TAIL):
+            stream = draw_stream(space, seed, n_obs=n)
+            tails["RFM-Kalman"][j, k, i] = trace(kalman_final(stream).root)
+            tails["ETKF"][j, k, i] = trace(etkf_final(stream, 100, 1.05, seed).belief.root)
+    for name, table in tails.items():
+        own = slopes(TAIL, table)
+        out.predicts(f"{name}: tail slope, N_o = 96 to 768, sigma 0.01", EXPERIMENT.expected[name], own, 1e-3)
+        body.append((f"0.01, {name}", "96 to 768", f"{own.mean:.3f} +- {own.spread:.3f}", f"{own.stderr:.1g}"))
+    out.tables.append(Table(
+        f"Slopes of the posterior trace, {shape[0] * shape[1]} seeds",
+        ("sigma", "N_o", "slope +- spread over seeds", "standard error"), tuple(body),
+    ))  # fmt: skip
+    out.figures["no_scaling"] = lambda: panels([
+        Panel("Three noise levels", "sensors per time N_o", "posterior trace", curves, reference=-1.0),
+        Panel("Tail, sigma 0.01", "sensors per time N_o", "posterior trace",
+              [Curve(name, TAIL, table.mean(axis=(0, 1))) for name, table in tails.items()], reference=-1.0),
+    ])  # fmt: skip
+    return out
+
+
+def slopes(n_obs: tuple[int, ...], table: FloatArray) -> Sample:
+    """Slope of every seed's trace in the number of sensors."""
+    return Sample(np.array([[slope(n_obs, seed) for seed in draw] for draw in table]))
+
+
+EXPERIMENT = Experiment(
+    name="scaling",
+    title="N_o scaling for three noise levels, and the tail",
+    source="'N_o-scaling: the 1/N_o rate'",
+    settings={**SETTINGS, "features": str(HEAT), "sigma": SIGMAS,
+              "N_o": f"{SENSORS}, tail {TAIL}", "ETKF": "100 members, inflation 1.05"},
+    expected={"RFM-Kalman": -1.024, "ETKF": -1.021},
+    run=run,
+    misses={
+        "RFM-Kalman: tail slope, N_o = 96 to 768, sigma 0.01": "the paper does not say how many seeds this sweep has: "
+        "its slope is one spread of a single seed from ours, but not a mean of 16. The sensor law is not the reason "
+        "(-1.035 up to the wall, -1.033 within 0.02 and within 0.05)",
+    },
+)

@@ -1,0 +1,681 @@
+"""The whitened space: an orthonormal basis of effective rank with the operators of a PDE in it, frozen.
+
+It evaluates its basis, hands out the generator of the dynamics, carries
+boundary values and unknowns on the boundary, and reports its own health.
+``whitening.whiten`` builds it.
+
+For a symmetric PDE the whitened coordinates are the eigenbasis of the
+stiffness: the basis stays orthonormal, and the propagator is diagonal for every
+gap and every scheme.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
+from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
+from ..core.linalg import symmetrise
+from ..domains import BoundaryRule, Box, Rule
+from ..domains.base import require_inside
+from ..domains.pieces import Pieces, Refinement, refined
+from ..domains.simplex import half_phases
+from ..features.base import FeatureMap
+from ..physics.coefficients import scaled
+from ..physics.conditions import Condition, Dirichlet, Neumann, Robin, TimeSeries, Unknown, evaluate
+from ..physics.pde import LinearPDE
+from ..statespace.values import Forcing, Generator, Series
+from . import galerkin
+from .galerkin import Term
+from .report import SpaceReport
+from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
+
+__all__ = ["Basis", "Frame", "WhitenedSpace"]
+
+_EVALUATION_ROWS = 16384
+#: What a quadrature misses of a source or a first guess, relative to the integral of its size: said, and refused.
+LOAD_WARN, LOAD_REFUSE = 1e-3, 0.1
+#: Points per axis of the bounding box for functions on the boundary, by the number of axes.
+_EDGE_ORDER = {1: 1, 2: 256, 3: 48}
+
+
+class Basis:
+    """Whitened directions that can be evaluated: frozen features times a transform."""
+
+    __slots__ = ()
+
+    pde: LinearPDE
+    features: FeatureMap
+    transform: FloatArray
+    order: tuple[int, ...]
+    memory: float
+    breaks: tuple[tuple[float, ...], ...]
+
+    def __call__(self, x: ArrayLike) -> FloatArray:
+        """Whitened features Psi at points, (N, r)."""
+        points = self._checked(x)
+        if len(points) <= _EVALUATION_ROWS:
+            return self.features(points) @ self.transform
+        return np.vstack([self.features(part) @ self.transform for part in chunks(points)])
+
+    def gradient(self, x: ArrayLike) -> FloatArray:
+        """Gradients of the whitened features at points, (d, N, r)."""
+        points = self._checked(x)
+        parts = [self.features.jet(part)[1] @ self.transform for part in chunks(points)]
+        return np.concatenate(parts, axis=1) if parts else np.zeros((self.dimension, 0, self.rank))
+
+    @property
+    def rank(self) -> int:
+        """Number of directions, r."""
+        return int(self.transform.shape[1])
+
+    @property
+    def n_features(self) -> int:
+        """Raw feature count M."""
+        return self.features.n_features
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates d."""
+        return self.pde.domain.dimension
+
+    @property
+    def rule(self) -> Rule:
+        """The quadrature the space was assembled with."""
+        return aligned_rule(self.pde, self.features, self.order, self.breaks)
+
+    def project(self, function: Callable[[FloatArray], ArrayLike]) -> FloatArray:
+        """Coefficients of the L2 projection of u(x) onto the space, (r,); on :meth:`rule_for` the function."""
+
+        def values(x: FloatArray) -> FloatArray:
+            return as_finite("function(x)", function(x), (len(x),), "It must give one value per row of x.")
+
+        rule = self.rule_for("function(x)", lambda x: values(x)[:, None])
+        return galerkin.project(values, self.features, self.transform, rule, self.memory)
+
+    def rule_for(self, name: str, function: Callable[[FloatArray], FloatArray], rule: Rule | None = None) -> Rule:
+        """A quadrature that resolves ``function`` (N, d) -> (N, k) as well as the features.
+
+        The space's own rule (or the one given) where it does: that is judged on many more points, without features.
+        Otherwise one that is cut finer where the function is narrow or jumps, within a bounded number of points;
+        what is left unresolved is warned about above 1e-3 of the integral of its size and refused above a tenth.
+        """
+        rule, error = refined(
+            _roots(self.pde, self.features), function, half_phases(self.order) / self.pde.domain.side,
+            self.rule if rule is None else rule,
+        )  # fmt: skip
+        _judge_load(name, error, f"{rule.n_points} quadrature points")
+        return rule
+
+    def _checked(self, x: ArrayLike) -> FloatArray:
+        points = as_points("x", x, self.dimension)
+        require_inside(self.pde.domain, points, "x")
+        return points
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame(Basis):
+    """All whitened directions: those of the space, then the lifts of its boundary values."""
+
+    pde: LinearPDE
+    features: FeatureMap
+    transform: FloatArray
+    order: tuple[int, ...]
+    memory: float
+    breaks: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhitenedSpace(Basis):
+    """An orthonormal feature space of effective rank r with the operators of a PDE in it.
+
+    Built by :func:`whiten`. ``space(x)`` evaluates the basis at (N, d) points
+    and equals ``space.features(x) @ space.transform``.
+
+    Attributes
+    ----------
+    pde : LinearPDE
+    features : FeatureMap
+        The frozen draw, M features.
+    transform : (M, r) array
+        T; raw coefficients are c = T z.
+    lifts : (M, r1) array
+        Transform of the directions that carry boundary values; none for a window.
+    strengths : (r1,) array
+        rms traces of the lift directions.
+    trace_rows : (n, r1) array
+        Boundary values at n points to lift coefficients: zeta = (trace_rows.T @ g) / strengths.
+    singular_values : (M,) array
+        Of the weighted features, descending; the mass eigenvalues are their squares.
+    terms : tuple of Term
+        The stiffness as an affine sum over its coefficients, in the frame of space and lifts.
+    mass_floor : float
+    floor_candidates : tuple of float
+        More than one if the floor was chosen from a grid.
+    order : tuple of int
+        Quadrature points per axis.
+    breaks : tuple of tuple of float
+        Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
+    """
+
+    pde: LinearPDE
+    features: FeatureMap
+    transform: FloatArray
+    lifts: FloatArray
+    strengths: FloatArray
+    trace_rows: FloatArray
+    singular_values: FloatArray
+    terms: tuple[Term, ...]
+    form: FloatArray
+    unit_load: FloatArray
+    mass_floor: float
+    floor_candidates: tuple[float, ...]
+    order: tuple[int, ...]
+    memory: float
+    health: Mapping[str, float]
+    breaks: tuple[tuple[float, ...], ...] = ()
+    _spaces: dict[tuple[float, ...], WhitenedSpace] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "health", MappingProxyType(dict(self.health)))
+
+    @property
+    def frame(self) -> Basis:
+        """The space and its lifts together, r + r1 directions; the space itself where there are none."""
+        if self.strengths.size == 0:
+            return self
+        both = frozen(np.hstack([self.transform, self.lifts]))
+        return Frame(self.pde, self.features, both, self.order, self.memory, self.breaks)
+
+    # -- the dynamics -------------------------------------------------------------------------------------------------
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """The value of each affine coefficient, by name; see :meth:`with_coefficients`."""
+        return {term.name: term.value for term in self.terms}
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the coordinates are the eigenbasis of the stiffness at all times."""
+        return self.pde.is_symmetric and not self.pde.factors
+
+    @property
+    def stiffness(self) -> FloatArray:
+        """The whitened stiffness K (r, r), z' = -K z + load; row = test function."""
+        K = self._operator(None)[: self.rank, : self.rank]
+        # The coordinates are the eigenbasis of a symmetric K: what is off the diagonal there is rounding.
+        return frozen(np.diag(np.diagonal(K)) if self.is_diagonal else K)
+
+    @property
+    def gradient_form(self) -> FloatArray:
+        """Unit-coefficient integral of grad Psi . grad Psi, (r, r): lengths without units of time."""
+        return frozen(self.form[: self.rank, : self.rank])
+
+    def _operator(self, t: float | None, advection_only: bool = False) -> FloatArray:
+        """The stiffness in the frame, at a time where coefficients change; factors count as 1 without one."""
+        n = self.rank + self.strengths.size
+        K = np.zeros((n, n))
+        for term in self.terms:
+            if not advection_only or term.is_advection:
+                factor = 1.0 if t is None else term.factor_at(t)
+                K += factor * term.value * term.matrix
+        return K
+
+    def generator(self, noise_root: ArrayLike | None = None) -> Generator:
+        """The coefficient dynamics in continuous time, dz = (-K z + load(t)) dt + L dW."""
+        noise = None if noise_root is None else np.asarray(noise_root, dtype=np.float64)
+        drivers = self._drivers()
+        if self.is_diagonal:
+            return Generator(-np.diagonal(self.stiffness), drivers.load(self._operator(None)), noise)
+
+        def frozen_at(t: float | None) -> Generator:
+            # Drift and coupling to the boundary values are frozen together: a steady field stays steady.
+            K = self._operator(t)
+            r = self.rank
+            explicit = None if self.pde.is_symmetric else -self._operator(t, advection_only=True)[:r, :r]
+            return Generator(-K[:r, :r], drivers.load(K), noise, explicit)
+
+        if not self.pde.factors:
+            return frozen_at(None)
+        series = tuple(
+            (f"the factor of {name}", factor.times)
+            for name, factor in self.pde.factors.items() if isinstance(factor, TimeSeries)
+        )  # fmt: skip
+        return replace(frozen_at(0.0), varying=frozen_at, factors=series)
+
+    def load(self) -> Forcing | FloatArray | None:
+        """Everything known that drives the coefficients: sources, fluxes, ambients and Dirichlet values.
+
+        None, a constant vector (r,), or a :class:`Forcing`, which is a function of (q,) times that gives (q, r).
+        """
+        return self._drivers().load(self._operator(None))
+
+    def _drivers(self) -> _Drivers:
+        r = self.rank
+        steady = np.zeros(r)
+        series: list[Series] = []
+        moving: list[Callable[[FloatArray], FloatArray]] = []
+        source = self.pde.source
+        if callable(source):
+            moving.append(_SourceLoad(self))
+        elif source is not None:
+            steady += source * self.unit_load[:r]
+        natural = self.natural_integral()
+        if natural is not None:
+            steady += natural.steady[:r]
+            series += [replace(s, push=s.push[:r]) for s in natural.series]
+            if natural.has_functions:
+                moving.append(_EdgeLoad(self, natural))
+        lift = self.lift()
+        return _Drivers(steady, tuple(series), tuple(moving), None if lift is None or lift.is_zero else lift)
+
+    # -- the boundary -------------------------------------------------------------------------------------------------
+
+    def natural_integral(self) -> EdgeIntegral | None:
+        """Known fluxes and ambients integrated against the frame; None where there are none."""
+        parts = [
+            Part(name, value, weight, self._edge(name, _fine(self.order) if _is_function(value) else self.order))
+            for name, condition in self.pde.conditions.items()
+            for value, weight in _natural_values(condition)
+            if value != 0.0
+        ]
+        T = self.frame.transform
+        return EdgeIntegral(natural_entries(self.features, T, parts, self.memory), T.shape[1]) if parts else None
+
+    def lift(self) -> Lift | None:
+        """The lift of known Dirichlet values; None for a window or where nothing is lifted."""
+        if self.strengths.size == 0:
+            return None
+        r, L = self.rank, self.form
+        energy = symmetrise(L[r:, r:] - L[r:, :r] @ np.linalg.solve(L[:r, :r], L[:r, r:]))
+        resolution2 = np.pi**2 / float(np.linalg.eigvalsh(self.gradient_form)[-1])
+        return Lift(self._lifted_parts(), self.trace_rows, self.strengths, resolution2 * energy)
+
+    def unknowns(self) -> tuple[UnknownShape, ...]:
+        """Where the unknown boundary values of the PDE act."""
+        shapes = []
+        lift = self.lift()
+        if lift is not None:
+            shapes += [lift.shape(part) for part in self._lifted_parts() if isinstance(part.value, Unknown)]
+        for name, condition in self.pde.conditions.items():
+            for value, weight in _natural_values(condition):
+                if isinstance(value, Unknown):
+                    part = Part(name, value, weight, self._edge(name))
+                    shapes.append(natural_shape(self.features, self.frame.transform, part, self.memory))
+        return tuple(shapes)
+
+    def _lifted_parts(self) -> list[Part]:
+        names = traced_parts(self.pde, self.features)
+        rules = {name: self._edge(name) for name in names}
+        total = sum(rule.measure for rule in rules.values()) / self.pde.domain.volume
+        return [Part(n, self.pde.conditions[n].value, 1.0 / total, rules[n]) for n in names]  # type: ignore[union-attr]
+
+    def _edge(self, name: str, order: tuple[int, ...] | None = None) -> BoundaryRule:
+        return self.pde.domain.boundary_rule(name, self.order if order is None else order)
+
+    def with_coefficients(self, values: Mapping[str, float]) -> WhitenedSpace:
+        """The same basis under other coefficient values; no re-assembly, O(r^3).
+
+        Names are those of :attr:`coefficients` (``"diffusion"``, ``"velocity.x"``,
+        ``"reaction"``, ...). Where the PDE gives a function, the value multiplies it.
+        Recently used values are kept.
+        """
+        unknown = [name for name in values if name not in self.coefficients]
+        if unknown:
+            raise ValueRangeError(
+                f"this space has no coefficient {unknown[0]!r}; it has {', '.join(self.coefficients)}. "
+                "A coefficient that was zero when the space was built has no term."
+            )
+        key = tuple(as_number(t.name, values.get(t.name, t.value)) for t in self.terms)
+        if key not in self._spaces:
+            terms = tuple(replace(t, value=v) for t, v in zip(self.terms, key, strict=True))
+            pde = _with_values(self.pde, self.coefficients, dict(zip(self.coefficients, key, strict=True)))
+            changed = replace(self, pde=pde, terms=terms, _spaces={})
+            while len(self._spaces) >= 16:
+                self._spaces.pop(next(iter(self._spaces)))
+            self._spaces[key] = diagonalised(changed)
+        return self._spaces[key]
+
+    # -- health -------------------------------------------------------------------------------------------------------
+
+    def report(self) -> SpaceReport:
+        """Rank, spectra, quadrature defect, leverage, warnings; ``print`` it or take ``as_dict()``."""
+        lam, r = np.square(self.singular_values), self.rank
+        spectrum = np.linalg.eigvalsh(symmetrise(self.stiffness))
+        leverage = self.health["leverage"]
+        finest = float(np.linalg.eigvalsh(self.gradient_form)[-1])
+        kept = r + self.strengths.size
+        return SpaceReport(
+            rank=r,
+            n_features=self.n_features,
+            dimension=self.dimension,
+            mass_floor=self.mass_floor,
+            floor_candidates=list(self.floor_candidates),
+            order=list(self.order),
+            n_quad=self.rule.n_points,
+            eta=self.health["eta"],
+            operator_defect=self.health["operator_defect"],
+            smallest_kept=float(lam[kept - 1] / lam[0]),
+            discarded_tail=float(lam[kept:].sum() / lam.sum()),
+            stiffness_low=[float(v) for v in spectrum[:4]],
+            stiffness_high=float(spectrum[-1]),
+            growth=max(0.0, -float(spectrum[0])) if -float(spectrum[0]) > 1e-9 * float(spectrum[-1]) else 0.0,
+            leverage=leverage,
+            field_std=float(np.sqrt(r)),
+            field_std_peak=float(np.sqrt(leverage)),
+            peclet=self.health["peclet"],
+            resolution=float(np.pi / np.sqrt(finest)) if finest > 0.0 else float("inf"),
+            n_lifts=self.strengths.size,
+            trace_eps=self.health["trace_eps"],
+            lift_norm=self.health["lift_norm"],
+            lift_misfit=self.health["lift_misfit"],
+            mixed_corners=int(self.health["mixed_corners"]),
+            is_conforming=bool(self.health["conforming"]),
+            smallest_floor=self.features.smallest_floor,
+            notes=list(getattr(self.pde.domain, "notes", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Drivers:
+    """What is known to push the coefficients: a constant vector, series, functions of time, lifted boundary values."""
+
+    steady: FloatArray
+    series: tuple[Series, ...]
+    moving: tuple[Callable[[FloatArray], FloatArray], ...]
+    lift: Lift | None
+
+    def load(self, K: FloatArray) -> Forcing | FloatArray | None:
+        """The load under a stiffness K of the frame; Dirichlet values push through its coupling block."""
+        steady, series, moving = self.steady, list(self.series), list(self.moving)
+        within: tuple[tuple[str, FloatArray], ...] = ()
+        if self.lift is not None:
+            r = steady.size
+            coupling, lifted = -K[:r, r:], self.lift.forcing
+            if self.lift.is_steady:
+                steady = steady - K[:r, r:] @ self.lift(0.0)
+            else:
+                steady = steady + coupling @ lifted.steady
+            series += [replace(s, push=coupling @ s.push) for s in lifted.series]
+            if lifted.function is not None:
+                function, within = lifted.function, lifted.within
+                moving.append(lambda times: function(times) @ coupling.T)
+        if not moving and not series:
+            return steady if steady.any() else None
+
+        def together(times: FloatArray) -> FloatArray:
+            return np.asarray(sum(part(times) for part in moving))
+
+        return Forcing(steady, tuple(series), together if moving else None, within)
+
+
+class _SourceLoad:
+    """The load vector of a source f(x, t): integral of f times each whitened feature.
+
+    A function of the times of one call and of nothing that was asked before. At each call f is looked at on many
+    points; where it is narrower than the space's rule resolves, the rule is cut finer there for that call. The weighted
+    basis at the points of a rule is kept while it fits a quarter of the memory budget, so that a narrow place that
+    stays where it is evaluates features once; what does not fit is made again block by block.
+    """
+
+    def __init__(self, space: WhitenedSpace) -> None:
+        self._space, self._rule = space, space.rule
+        wave = half_phases(space.order) / space.pde.domain.side
+        self._refine = Refinement(_roots(space.pde, space.features), wave, self._rule, space.memory / 8)
+        self._kept: dict[bytes, list[_Weighted]] = {}
+        keep = self._bytes(self._rule) <= space.memory / 4
+        self._own = list(self._blocks(self._rule)) if keep else None
+        self._room = space.memory / 4 - (self._bytes(self._rule) if keep else 0.0)
+        self._said = _Said()
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        starts = range(0, len(times), _TIMES)
+        parts = [self._together([float(t) for t in times[i : i + _TIMES]]) for i in starts]
+        return np.vstack([np.zeros((0, self._space.rank)), *parts])
+
+    def _together(self, times: list[float]) -> FloatArray:
+        source_at = self._space.pde.source_at
+        rule, error = self._refine(lambda x: np.stack([source_at(x, t) for t in times], axis=1))
+        _judge_load(f"source(x, t) at {_span(times)}", error, f"{rule.n_points} quadrature points", self._said)
+        load, square = np.zeros((len(times), self._space.rank)), np.zeros(len(times))
+        for x, w, weighted in self._weighted(rule):
+            f = np.stack([source_at(x, t) for t in times])
+            load += f @ weighted
+            square += np.square(f) @ w
+        if rule is not self._rule:
+            self._warn_if_unresolved(times, np.square(load).sum(axis=1), square)
+        return load
+
+    def _warn_if_unresolved(self, times: list[float], held: FloatArray, square: FloatArray) -> None:
+        """A source narrower than the finest direction is spread out by the projection: say so."""
+        counts = square > _FAINT_SQUARE * square.max()
+        share = np.divide(held, square, out=np.ones_like(held), where=counts)
+        worst = int(share.argmin())
+        if share[worst] < _HELD:
+            resolution = self._space.report().resolution
+            self._said.warn(
+                f"the space holds only {100 * share[worst]:.0f} % of source(x, t) at t = {times[worst]:g}: it resolves "
+                f"nothing narrower than about {resolution:.2g}, and near the source the field is smeared over about "
+                "that, which no standard deviation shows. Its total is kept. Spread the source, or use a smaller "
+                "length_scale.",
+                SpaceWarning,
+            )
+
+    def _weighted(self, rule: Rule) -> Iterable[_Weighted]:
+        if rule is self._rule:
+            return self._own if self._own is not None else self._blocks(rule)
+        if self._bytes(rule) > self._room:
+            return self._blocks(rule)
+        digest = blake2b(digest_size=16)
+        for x, w in rule.blocks(_EVALUATION_ROWS):
+            digest.update(x.tobytes() + w.tobytes())
+        key = digest.digest()
+        kept = self._kept.pop(key, None)
+        self._kept[key] = blocks = list(self._blocks(rule)) if kept is None else kept
+        # The oldest go; what was used last, always within the budget, stays.
+        while sum(v.nbytes for each in self._kept.values() for block in each for v in block) > self._room:
+            del self._kept[next(iter(self._kept))]
+        return blocks
+
+    def _bytes(self, rule: Rule) -> float:
+        return 8.0 * rule.n_points * (self._space.rank + self._space.dimension + 1)
+
+    def _blocks(self, rule: Rule) -> Iterator[_Weighted]:
+        s = self._space
+        for x, w, Psi in galerkin.whitened_blocks(s.features, s.transform, rule, s.memory):
+            yield x, w, w[:, None] * Psi
+
+
+#: Points, normalised weights, and the basis times the weights.
+_Weighted = tuple[FloatArray, FloatArray, FloatArray]
+#: Times at which a source is integrated together, on a rule that serves them all.
+_TIMES = 16
+#: Less than this share of the mean square of a source in the space is said; where it is itself more than rounding.
+_HELD, _FAINT_SQUARE = 0.5, 1e-12
+
+
+class _EdgeLoad:
+    """The load vector of fluxes and ambients that are functions g(x, t), judged at every call on a finer rule."""
+
+    def __init__(self, space: WhitenedSpace, natural: EdgeIntegral) -> None:
+        self._natural, self._rank, self._said = natural, space.rank, _Said()
+        fine = _fine(space.order)
+        finer = tuple(2 * n + 7 for n in fine)
+        self._judged = [
+            (f"the value on {name}", _known(value), *(_moments(space._edge(name, order)) for order in (fine, finer)))
+            for name, condition in space.pde.conditions.items()
+            for value, _ in _natural_values(condition)
+            if _is_function(value)
+        ]
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        for name, value, (x, moments), (finer_x, finer) in self._judged:
+            for t in (float(t) for t in times):
+                there = evaluate(name, value, finer_x, t)
+                size = float(finer[:, 0] @ np.abs(there))
+                if size > 0.0:
+                    change = there @ finer - evaluate(name, value, x, t) @ moments
+                    error = float(np.abs(change).max()) / size
+                    _judge_load(f"{name} at t = {t:g}", error, f"{len(x)} boundary points", self._said)
+        return self._natural.functions(times)[:, : self._rank]
+
+
+def _moments(rule: BoundaryRule) -> tuple[FloatArray, FloatArray]:
+    """Points of a part, and the weights that give the integrals of g and of g times each coordinate, (n, 1 + d)."""
+    blocks = list(rule.blocks(65536))
+    x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
+    along = (x - x.mean(axis=0)) / max(float(np.ptp(x, axis=0).max()), np.finfo(np.float64).tiny)
+    return x, w[:, None] * np.hstack([np.ones((len(x), 1)), along])
+
+
+class _Said:
+    """Warnings of one load: of each kind the first, as their text names a time and would be new at every step."""
+
+    def __init__(self) -> None:
+        self._kinds: set[type[Warning]] = set()
+
+    def warn(self, text: str, kind: type[Warning]) -> None:
+        """Say it unless something of this kind was said before."""
+        if kind not in self._kinds:
+            warnings.warn(text, kind, stacklevel=4)
+            self._kinds.add(kind)
+
+
+def _span(times: list[float]) -> str:
+    low, high = min(times), max(times)
+    return f"t = {low:g}" if low == high else f"t = {low:g} to {high:g}"
+
+
+def _judge_load(name: str, error: float, points: str, said: _Said | None = None) -> None:
+    """Say how much of a function the quadrature misses, or refuse."""
+    if error <= LOAD_WARN:
+        return
+    text = (
+        f"{name} varies faster than {points} resolve: its integrals are uncertain by {error:.1g} of that of its size. "
+        "Spread what is narrow over a few resolutions of the space (keep its total), round off jumps, or declare "
+        "them: rk.layers, rk.inclusion."
+    )
+    if error > LOAD_REFUSE:
+        raise QuadratureError(text)
+    (said or _Said()).warn(text, QuadratureWarning)
+
+
+def _fine(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Points per axis for functions on the boundary: there they are cheap, and narrow vents and heaters common."""
+    return tuple(max(n, _EDGE_ORDER[len(order)]) for n in order)
+
+
+def _known(value: Any) -> Any:
+    return value.mean if isinstance(value, Unknown) else value
+
+
+def _is_function(value: Any) -> bool:
+    known = _known(value)
+    return callable(known) and not isinstance(known, TimeSeries)
+
+
+def _roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
+    """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
+    return pde.domain.pieces(aligned_breaks(pde, features)) if isinstance(pde.domain, Box) else pde.domain.pieces()
+
+
+def _natural_values(condition: Condition) -> list[tuple[Any, float]]:
+    if isinstance(condition, Neumann):
+        return [(condition.flux, 1.0)]
+    return [(condition.ambient, condition.coefficient)] if isinstance(condition, Robin) else []
+
+
+def traced_parts(pde: LinearPDE, features: FeatureMap) -> list[str]:
+    """Dirichlet parts on which the features do not vanish by themselves."""
+    held = [name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)]
+    return [name for name in held if name not in features.zero_parts]
+
+
+def diagonalised(space: WhitenedSpace) -> WhitenedSpace:
+    """Rotate the whitened coordinates to the eigenbasis of a symmetric stiffness; lifts stay as they are."""
+    if not space.is_diagonal:
+        return space
+    r, n = space.rank, space.rank + space.strengths.size
+    U = np.eye(n)
+    _, U[:r, :r] = np.linalg.eigh(symmetrise(space._operator(None)[:r, :r]))
+    # A velocity set to zero keeps its (skew) matrix: the next value needs it.
+    turned = tuple(
+        replace(term, matrix=frozen(product if term.is_advection else symmetrise(product)))
+        for term, product in ((term, U.T @ term.matrix @ U) for term in space.terms)
+    )
+    return replace(
+        space,
+        transform=frozen(space.transform @ U[:r, :r]),
+        terms=turned,
+        form=frozen(symmetrise(U.T @ space.form @ U)),
+        unit_load=frozen(U.T @ space.unit_load),
+        _spaces={},
+    )
+
+
+def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, float]) -> LinearPDE:
+    """The PDE whose affine coefficients take the values ``new``."""
+    changes: dict[str, Any] = {}
+    d = pde.domain.dimension
+    for name in ("diffusion", "velocity", "reaction"):
+        current = getattr(pde, name)
+        if name in new:
+            if callable(current) and old[name] == 0.0 != new[name]:
+                raise ValueRangeError(
+                    f"{name} is a function that this space has already multiplied by 0; ask the space it came from."
+                )
+            if callable(current):
+                changes[name] = current if new[name] == old[name] else scaled(current, new[name] / old[name])
+            else:
+                changes[name] = new[name]
+    if "diffusion.xx" in new:
+        tensor = np.zeros((d, d))
+        for a in range(d):
+            for b in range(a, d):
+                tensor[a, b] = tensor[b, a] = new[f"diffusion.{'xyz'[a]}{'xyz'[b]}"]
+        changes["diffusion"] = tensor
+    if "velocity.x" in new:
+        changes["velocity"] = np.array([new[f"velocity.{'xyz'[a]}"] for a in range(d)])
+    exchange = {name.removeprefix("robin."): value for name, value in new.items() if name.startswith("robin.")}
+    if exchange:
+        conditions: dict[str, Any] = dict(pde.conditions)
+        changes["boundary"] = conditions | {
+            part: replace(conditions[part], coefficient=value) for part, value in exchange.items()
+        }
+    return replace(pde, **changes)
+
+
+def aligned_rule(
+    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
+) -> Rule:
+    """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
+    domain = pde.domain
+    cuts = aligned_breaks(pde, features, breaks)
+    return domain.quadrature(order, breaks=cuts) if isinstance(domain, Box) and cuts else domain.quadrature(order)
+
+
+def aligned_breaks(
+    pde: LinearPDE, features: FeatureMap, breaks: tuple[tuple[float, ...], ...] = ()
+) -> list[list[float]] | None:
+    """Coordinates inside the box at which a coefficient or all features lose smoothness, and ``breaks``."""
+    found = [set(axis.tolist()) for axis in features.breaks]
+    for more in (pde.breaks, breaks):
+        for axis, cuts in zip(found, more or ((),) * len(found), strict=True):
+            axis.update(cuts)
+    inside = [
+        sorted(v for v in axis if a < v < b)
+        for axis, a, b in zip(found, pde.domain.lower, pde.domain.upper, strict=True)
+    ]
+    return inside if any(inside) else None
+
+
+def chunks(points: FloatArray) -> list[FloatArray]:
+    return [points[i : i + _EVALUATION_ROWS] for i in range(0, len(points), _EVALUATION_ROWS)]

@@ -1,0 +1,476 @@
+"""The narrow waist: beliefs, generators, steps and observations.
+
+Everything left of this module (domains, features, PDEs) produces these four
+values; everything right of it (filters, smoothers) consumes them and knows
+nothing else::
+
+    dz = (A z + f(t)) dt + L dW          Generator(drift, forcing, noise_root)
+    z_{n+1} = F z_n + g_n + w_n          LinearStep(transition, shift, noise_root)
+    y_n = H z_n + eps_n                  Observation(H, std | factor)
+    z ~ N(m, S S^T)                      Gaussian(mean, root)
+
+What is stored is what is cheap: a diagonal drift or transition stays a vector,
+covariances stay roots, noise stays a standard deviation or a factor. The
+matrices of the paper (``A``, ``F``, ``g``, ``Q``, ``R``, ``cov``) are formed when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+
+from ..core.checks import FloatArray, as_array, as_finite, as_number, frozen, require_finite
+from ..core.errors import ShapeError, ValueRangeError
+from ..core.linalg import cholesky, psd_root
+
+__all__ = ["Forcing", "Gaussian", "Generator", "LinearStep", "Observation", "Series"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaussian:
+    """A belief about the coefficients: N(mean, root root^T).
+
+    Parameters
+    ----------
+    mean : (r,) array_like
+    root : (r, k) array_like
+        Any S with P = S S^T; k may be smaller or larger than r. Positive
+        semidefiniteness is therefore a property of the type.
+
+    Examples
+    --------
+    >>> belief = Gaussian([1.0, 2.0], root=[[2.0, 0.0], [1.0, 1.0]])
+    >>> belief.cov
+    array([[4., 2.],
+           [2., 2.]])
+    """
+
+    mean: FloatArray
+    root: FloatArray
+
+    def __post_init__(self) -> None:
+        mean = as_finite("mean", self.mean, (None,))
+        root = as_finite("root", self.root, (mean.size, None), "Rows of a root belong to the entries of the mean.")
+        object.__setattr__(self, "mean", mean)
+        # Column-major: S^T is then contiguous by rows, which is how the kernels read it.
+        object.__setattr__(self, "root", frozen(np.asfortranarray(root)))
+
+    @classmethod
+    def from_cov(cls, mean: ArrayLike, cov: ArrayLike) -> Gaussian:
+        """The belief with this covariance; refuses a matrix that is indefinite beyond rounding."""
+        m = as_finite("mean", mean, (None,))
+        P = as_finite("cov", cov, (m.size, m.size))
+        return cls(m, psd_root(P))
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients, r."""
+        return int(self.mean.shape[0])
+
+    @property
+    def cov(self) -> FloatArray:
+        """The covariance P = S S^T, formed on each call."""
+        return frozen(self.root @ self.root.T)
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of each coefficient."""
+        return frozen(np.sqrt(np.einsum("ij,ij->i", self.root, self.root)))
+
+
+def _gaussian(mean: FloatArray, root: FloatArray) -> Gaussian:
+    """A Gaussian of arrays a kernel has just made: no copy, no check."""
+    belief = object.__new__(Gaussian)
+    mean.flags.writeable = False
+    root.flags.writeable = False
+    object.__setattr__(belief, "mean", mean)
+    object.__setattr__(belief, "root", root)
+    return belief
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """A known value in time and what it pushes: linear between its times, constant beyond them.
+
+    Parameters
+    ----------
+    name : str
+        Whose values these are, for messages.
+    times, values : (n,) array
+        The times increase.
+    push : (r,) array
+        What a value of 1 adds to dz/dt.
+    """
+
+    name: str
+    times: FloatArray
+    values: FloatArray
+    push: FloatArray
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        """Its values at these times."""
+        return np.interp(times, self.times, self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forcing:
+    """Forcing that moves, by its kinds: f(t) = steady + sum of series + function(t).
+
+    A propagator integrates what is linear between known times exactly, and has
+    to look for itself only at the function.
+
+    Parameters
+    ----------
+    steady : (r,) array
+    series : tuple of Series
+    function : callable, optional
+        Of (q,) times, giving (q, r).
+    within : tuple of (name, times)
+        Series that are part of the function, and where they bend.
+    dim : int, optional
+        Length of the state where the forcing enters its first r components only.
+    """
+
+    steady: FloatArray
+    series: tuple[Series, ...] = ()
+    function: Callable[[FloatArray], FloatArray] | None = None
+    within: tuple[tuple[str, FloatArray], ...] = ()
+    dim: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dim == 0:
+            object.__setattr__(self, "dim", self.steady.size)
+
+    @classmethod
+    def of(cls, given: Callable[[FloatArray], FloatArray] | FloatArray | None, r: int) -> Forcing:
+        """Any forcing of a generator of dimension r, by its kinds."""
+        if isinstance(given, Forcing):
+            return given
+        if callable(given):
+            return cls(np.zeros(r), function=given)
+        return cls(np.zeros(r) if given is None else given)
+
+    @property
+    def reach(self) -> int:
+        """How many of the first components it enters, r."""
+        return self.steady.size
+
+    @property
+    def knots(self) -> FloatArray:
+        """Times at which a series bends, increasing."""
+        return union([series.times for series in self.series])
+
+    @property
+    def bends(self) -> FloatArray:
+        """Times at which the function is known to bend, increasing."""
+        return union([times for _, times in self.within])
+
+    def own(self, times: FloatArray) -> FloatArray:
+        """On the components it enters, (q, r)."""
+        total = np.broadcast_to(self.steady, (len(times), self.reach)).copy()
+        for series in self.series:
+            total += series(times)[:, None] * series.push
+        if self.function is not None:
+            total += self.function(times)
+        return total
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        own = self.own(times)
+        return own if self.reach == self.dim else np.hstack([own, np.zeros((len(times), self.dim - self.reach))])
+
+    def plus(self, steady: FloatArray, series: tuple[Series, ...] = ()) -> Forcing:
+        """With a constant push and more series, each on the first r components."""
+        return replace(self, steady=self.steady + steady, series=(*self.series, *series))
+
+
+def union(times: Sequence[FloatArray]) -> FloatArray:
+    """All of these times once, increasing."""
+    return frozen(np.unique(np.concatenate(times))) if times else frozen(np.empty(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generator:
+    """A linear system in continuous time: dz = (A z + f(t)) dt + L dW.
+
+    Parameters
+    ----------
+    drift : (r,) or (r, r) array_like
+        A, as its diagonal where it is diagonal. For a PDE, A = -stiffness.
+    forcing : callable or (r,) array_like, optional
+        f: a constant vector, or a function of (q,) times that gives (q, r);
+        a :class:`Forcing` also says of what kind it is.
+    noise_root : (r, k) array_like, optional
+        L; the process noise has covariance L L^T per unit of time.
+    explicit : (r, r) array_like, optional
+        The part of A that an implicit-explicit scheme may treat explicitly
+        (advection); it is contained in ``drift``, not added to it.
+    varying : callable, optional
+        For coefficients that change in time: gives the generator with everything
+        frozen at a time; this one is then its value at one of them. What it
+        gives must be affine in the coefficients.
+    factors : tuple of (name, times)
+        Series by which the coefficients change, and where they bend.
+    """
+
+    drift: FloatArray
+    forcing: Callable[[FloatArray], FloatArray] | FloatArray | None = None
+    noise_root: FloatArray | None = None
+    explicit: FloatArray | None = None
+    varying: Callable[[float], Generator] | None = None
+    factors: tuple[tuple[str, FloatArray], ...] = ()
+
+    def __post_init__(self) -> None:
+        drift = _diagonal_or_square("drift", self.drift)
+        r = drift.shape[0]
+        object.__setattr__(self, "drift", drift)
+        if self.forcing is not None and not callable(self.forcing):
+            object.__setattr__(self, "forcing", as_finite("forcing", self.forcing, (r,)))
+        if self.noise_root is not None:
+            object.__setattr__(self, "noise_root", as_finite("noise_root", self.noise_root, (r, None)))
+        if self.explicit is not None:
+            object.__setattr__(self, "explicit", as_finite("explicit", self.explicit, (r, r)))
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients, r."""
+        return int(self.drift.shape[0])
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether A is stored as its diagonal."""
+        return self.drift.ndim == 1
+
+    @property
+    def A(self) -> FloatArray:
+        """The drift matrix, (r, r)."""
+        return _as_matrix(self.drift)
+
+    def at(self, t: float) -> Generator:
+        """The generator with its coefficients frozen at one time."""
+        return self if self.varying is None else self.varying(t)
+
+    def force(self, times: FloatArray) -> FloatArray | None:
+        """f at these times, (q, r); None when the system is unforced."""
+        if self.forcing is None:
+            return None
+        if not callable(self.forcing):
+            return np.broadcast_to(self.forcing, (len(times), self.dim))
+        values = np.asarray(self.forcing(times), dtype=np.float64)
+        if values.shape != (len(times), self.dim):
+            raise ShapeError(
+                f"forcing gave shape {values.shape} for {len(times)} times but must give ({len(times)}, {self.dim})."
+            )
+        require_finite("forcing", values)
+        return values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearStep:
+    """One gap in time: z_{n+1} = F z_n + g + w, w ~ N(0, Q).
+
+    Parameters
+    ----------
+    transition : (r,) or (r, r) array_like
+        F, as its diagonal where it is diagonal.
+    shift : (r,) array_like, optional
+        g; absent means zero.
+    noise_root : (r, k) array_like, optional
+        A root of Q; absent means no process noise.
+
+    Examples
+    --------
+    >>> LinearStep([0.5, 0.25]).F
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+
+    transition: FloatArray
+    shift: FloatArray | None = None
+    noise_root: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        transition = _diagonal_or_square("transition", self.transition)
+        r = transition.shape[0]
+        object.__setattr__(self, "transition", transition)
+        if self.shift is not None:
+            object.__setattr__(self, "shift", as_finite("shift", self.shift, (r,)))
+        if self.noise_root is not None:
+            object.__setattr__(self, "noise_root", as_finite("noise_root", self.noise_root, (r, None)))
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients, r."""
+        return int(self.transition.shape[0])
+
+    @property
+    def F(self) -> FloatArray:
+        """The propagator, (r, r)."""
+        return _as_matrix(self.transition)
+
+    @property
+    def g(self) -> FloatArray:
+        """The forcing contribution, (r,)."""
+        return frozen(np.zeros(self.dim)) if self.shift is None else self.shift
+
+    @property
+    def Q(self) -> FloatArray:
+        """The process-noise covariance, (r, r)."""
+        if self.noise_root is None:
+            return frozen(np.zeros((self.dim, self.dim)))
+        return frozen(self.noise_root @ self.noise_root.T)
+
+    def apply(self, z: FloatArray) -> FloatArray:
+        """F z for a vector (r,) or for columns (r, k), without forming F where it is diagonal."""
+        F = self.transition
+        if F.ndim == 2:
+            return F @ z
+        return F * z if z.ndim == 1 else F[:, None] * z
+
+    def apply_adjoint(self, rows: FloatArray) -> FloatArray:
+        """rows @ F for rows (k, r)."""
+        F = self.transition
+        return rows @ F if F.ndim == 2 else rows * F
+
+
+def _step(transition: FloatArray, shift: FloatArray | None, noise_root: FloatArray | None) -> LinearStep:
+    """A LinearStep of read-only arrays a propagator owns: no copy, no check."""
+    step = object.__new__(LinearStep)
+    object.__setattr__(step, "transition", transition)
+    object.__setattr__(step, "shift", shift)
+    object.__setattr__(step, "noise_root", noise_root)
+    return step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """What one batch of sensors sees: y = H z + eps.
+
+    Parameters
+    ----------
+    H : (N_o, r) array_like
+        One row per reading. For point sensors this is ``space(sensors)``.
+    std : float or (N_o,) array_like, optional
+        Noise standard deviation of independent readings.
+    factor : (N_o, N_o) array_like, optional
+        Lower-triangular factor of R for correlated readings. Exactly one of
+        ``std`` and ``factor`` is given; :meth:`from_cov` takes R itself.
+    offset : (N_o,) array_like, optional
+        What the sensors would read at z = 0, from known boundary values: y = H z + offset + eps.
+
+    Examples
+    --------
+    >>> Observation([[1.0, 0.0]], std=0.5).R
+    array([[0.25]])
+    """
+
+    H: FloatArray
+    std: FloatArray | float | None = None
+    factor: FloatArray | None = None
+    offset: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        H = as_finite("H", self.H, (None, None))
+        object.__setattr__(self, "H", H)
+        if self.offset is not None:
+            object.__setattr__(self, "offset", as_finite("offset", self.offset, (H.shape[0],)))
+        if (self.std is None) == (self.factor is None):
+            raise ValueRangeError(
+                "Exactly one of std and factor must be given: std for independent readings, factor for correlated ones."
+            )
+        if self.std is not None:
+            object.__setattr__(self, "std", _noise_std("std", self.std, H.shape[0]))
+        else:
+            factor = as_finite("factor", np.tril(np.asarray(self.factor, dtype=np.float64)), (H.shape[0], H.shape[0]))
+            if not (np.diagonal(factor) > 0.0).all():
+                raise ValueRangeError("factor must have a positive diagonal: R must be positive definite.")
+            object.__setattr__(self, "factor", factor)
+
+    @classmethod
+    def from_cov(cls, H: ArrayLike, cov: ArrayLike, offset: ArrayLike | None = None) -> Observation:
+        """Correlated readings with noise covariance R = ``cov``, (N_o, N_o)."""
+        rows = as_finite("H", H, (None, None))
+        R = as_finite("noise_cov", cov, (rows.shape[0], rows.shape[0]))
+        known = None if offset is None else as_finite("offset", offset, (rows.shape[0],))
+        return cls(rows, factor=cholesky(R, "noise_cov"), offset=known)
+
+    @property
+    def n_obs(self) -> int:
+        """Number of readings, N_o."""
+        return int(self.H.shape[0])
+
+    @property
+    def R(self) -> FloatArray:
+        """The noise covariance, formed on each call: N_o x N_o."""
+        if self.factor is not None:
+            return frozen(self.factor @ self.factor.T)
+        assert self.std is not None
+        return frozen(np.diag(np.broadcast_to(np.square(self.std), (self.n_obs,))))
+
+    @property
+    def log_det_noise(self) -> float:
+        """log det R."""
+        if self.factor is not None:
+            return 2.0 * float(np.log(np.diagonal(self.factor)).sum())
+        if isinstance(self.std, float):
+            return 2.0 * self.n_obs * float(np.log(self.std))
+        assert self.std is not None
+        return 2.0 * float(np.log(self.std).sum())
+
+    def whiten(self, values: FloatArray) -> FloatArray:
+        """R^(-1/2) times a vector (N_o,) or columns (N_o, k): unit-variance readings."""
+        if self.factor is not None:
+            return np.asarray(solve_triangular(self.factor, values, lower=True, check_finite=False))
+        if isinstance(self.std, float):
+            return values / self.std
+        assert self.std is not None
+        return values / (self.std if values.ndim == 1 else self.std[:, None])
+
+    def keep(self, mask: NDArray[np.bool_]) -> Observation:
+        """The readings where ``mask`` holds; correlated noise is marginalised, not conditioned."""
+        H = self.H[mask]
+        offset = None if self.offset is None else self.offset[mask]
+        if self.factor is not None:
+            return Observation.from_cov(H, self.R[np.ix_(mask, mask)], offset)
+        std = self.std if isinstance(self.std, float) else np.asarray(self.std)[mask]
+        return Observation(H, std=std, offset=offset)
+
+    def shifted(self, offset: FloatArray | None) -> Observation:
+        """The same sensors with another known offset; H and the noise are shared, not copied."""
+        moved = object.__new__(Observation)
+        for name, value in (("H", self.H), ("std", self.std), ("factor", self.factor), ("offset", offset)):
+            object.__setattr__(moved, name, value)
+        return moved
+
+
+def _noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:
+    """Positive standard deviations: one for all readings, or one each."""
+    if np.ndim(value) == 0:
+        std: FloatArray | float = as_number(name, value)
+        smallest = float(std)
+    else:
+        std = as_finite(name, value, (n_obs,), "Give one number for all readings, or one per reading.")
+        smallest = float(std.min(initial=np.inf))
+    if smallest <= 0.0:
+        raise ValueRangeError(
+            f"{name} must be positive; got {smallest!r}. A noise-free reading has no Gaussian density: "
+            "state the sensor's resolution instead."
+        )
+    return std
+
+
+def _diagonal_or_square(name: str, value: ArrayLike) -> FloatArray:
+    if np.ndim(value) == 1:
+        return as_finite(name, value, (None,))
+    array = as_array(name, value, (None, None), "Give an (r, r) matrix, or its diagonal as (r,).")
+    if array.shape[0] != array.shape[1]:
+        raise ShapeError(f"{name} has shape {array.shape} but must be square, or a diagonal of shape (r,).")
+    require_finite(name, array)
+    return array
+
+
+def _as_matrix(stored: FloatArray) -> FloatArray:
+    return stored if stored.ndim == 2 else frozen(np.diag(stored))
