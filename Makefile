@@ -31,6 +31,7 @@ test-lowest: $(VENV)/.lowest
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench

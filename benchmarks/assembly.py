@@ -32,9 +32,11 @@ def run() -> list[Row]:
         limit = (2.0 * N_c * M**2 + 12.0 * M**3 + 2.0 * N_c * M * r * 3) / rate
         rows.append(
             Row(
-                STAGE, f"times the flop limit, M={M}", time["whiten"] / limit, at_least=False,
-                detail=f"{scaled(time['whiten'])} against {scaled(limit)}; N_c={N_c}, r={r}, "
-                f"{rate / 1e9:.1f} GFlop/s",
+                STAGE,
+                f"times the flop limit, M={M}",
+                time["whiten"] / limit,
+                at_least=False,
+                detail=f"{scaled(time['whiten'])} against {scaled(limit)}; N_c={N_c}, r={r}, {rate / 1e9:.1f} GFlop/s",
             )
-        )  # fmt: skip
+        )
     return rows

@@ -36,11 +36,16 @@ def run() -> list[Row]:
     whole = min(seconds["ours"]) / steps
     return [
         Row(
-            STAGE, "faster than dynamax, gain constant", other / mine, 8.0,
+            STAGE,
+            "faster than dynamax, gain constant",
+            other / mine,
+            8.0,
             detail=f"{scaled(mine)} against {scaled(other)} a step",
         ),
         Row(
-            STAGE, f"faster than dynamax, {steps} steps from the prior", other / whole,
+            STAGE,
+            f"faster than dynamax, {steps} steps from the prior",
+            other / whole,
             detail=f"{scaled(whole)} a step on average",
         ),
-    ]  # fmt: skip
+    ]

@@ -27,10 +27,15 @@ def run() -> list[Row]:
         steps = len(problem.designs)
 
         def row(
-            case: str, ours: str, name: str, target: float | None,
-            steps: int = steps, time: dict[str, float] = time, seconds: dict[str, list[float]] = seconds,
+            case: str,
+            ours: str,
+            name: str,
+            target: float | None,
+            steps: int = steps,
+            time: dict[str, float] = time,
+            seconds: dict[str, list[float]] = seconds,
             agrees: dict[str, str] = agrees,
-        ) -> Row:  # fmt: skip
+        ) -> Row:
             detail = f"{scaled(time[ours] / steps)} against {scaled(time[name] / steps)} a step; "
             detail += spread(seconds, name, ours)
             if name in agrees:

@@ -28,19 +28,24 @@ def run() -> list[Row]:
     steps, N, r = problem.designs.shape
     rows = [
         Row(
-            STAGE, f"faster than {name}", time[name] / time["ours"], 4.0,
+            STAGE,
+            f"faster than {name}",
+            time[name] / time["ours"],
+            4.0,
             detail=f"{scaled(time['ours'] / steps)} against {scaled(time[name] / steps)} a step; "
             f"{spread(seconds, name, 'ours')}; {agrees[name]}",
         )
         for name in others
-    ]  # fmt: skip
+    ]
     rows.append(
         Row(
-            STAGE, "sigma 0.01, first batch by QR: faster than dynamax", time["sharp dynamax"] / time["sharp"],
+            STAGE,
+            "sigma 0.01, first batch by QR: faster than dynamax",
+            time["sharp dynamax"] / time["sharp"],
             detail=f"{scaled(time['sharp'] / steps)} against {scaled(time['sharp dynamax'] / steps)} a step, "
             f"{steps} steps; {spread(seconds, 'sharp dynamax', 'sharp')}",
         )
-    )  # fmt: skip
+    )
     bound = best(interleave({"stream": stream, "kept": peers.ours(problem), "gemm": gemm(r)}, rounds=25, repeat=2))
     rate = 2.0 * r**3 / bound["gemm"]
     limit = (3.0 * N * r**2 + 2.0 * N**2 * r + N**3 / 3.0 + r**2) / rate
@@ -48,8 +53,12 @@ def run() -> list[Row]:
         per_step = bound[name] / steps
         rows.append(
             Row(
-                STAGE, f"times the {case}", per_step / limit, target, at_least=False,
+                STAGE,
+                f"times the {case}",
+                per_step / limit,
+                target,
+                at_least=False,
                 detail=f"{scaled(per_step)} against {scaled(limit)} at {rate / 1e9:.1f} GFlop/s",
             )
-        )  # fmt: skip
+        )
     return rows

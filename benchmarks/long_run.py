@@ -25,16 +25,24 @@ def run() -> list[Row]:
         first, last = float(np.median(seconds[:tenth])), float(np.median(seconds[-tenth:]))
         rows.append(
             Row(
-                STAGE, f"{label}: last tenth over first", last / first, 1.2, at_least=False,
+                STAGE,
+                f"{label}: last tenth over first",
+                last / first,
+                1.2,
+                at_least=False,
                 detail=f"{scaled(first)} then {scaled(last)} a step, medians",
             )
-        )  # fmt: skip
+        )
         rows.append(
             Row(
-                STAGE, f"{label}: memory after over before", growth, 1.01, at_least=False,
+                STAGE,
+                f"{label}: memory after over before",
+                growth,
+                1.01,
+                at_least=False,
                 detail="resident set after all steps over that after the first tenth",
             )
-        )  # fmt: skip
+        )
     return rows
 
 

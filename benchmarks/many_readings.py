@@ -43,16 +43,27 @@ def run() -> list[Row]:
     by_gemm = flops / (2.0 * 400**3 / time["large"])
     return [
         Row(
-            STAGE, "times one dsyrk of the same shape", time["ours"] / time["syrk"], 1.5, at_least=False,
+            STAGE,
+            "times one dsyrk of the same shape",
+            time["ours"] / time["syrk"],
+            1.5,
+            at_least=False,
             detail=f"{scaled(time['ours'])} against {scaled(time['syrk'])} ({flops / time['syrk'] / 1e9:.1f} GFlop/s)",
         ),
         Row(
-            STAGE, "times its flops at the dgemm rate of r=400", time["ours"] / by_gemm, at_least=False,
+            STAGE,
+            "times its flops at the dgemm rate of r=400",
+            time["ours"] / by_gemm,
+            at_least=False,
             detail=f"{scaled(by_gemm)}; at the rate of r=61 it would be "
             f"{scaled(flops / (2.0 * r**3 / time['square']))}",
         ),
         Row(
-            STAGE, "peak memory over one N_o x N_o matrix", peak / (8.0 * n_obs**2), 0.01, at_least=False,
+            STAGE,
+            "peak memory over one N_o x N_o matrix",
+            peak / (8.0 * n_obs**2),
+            0.01,
+            at_least=False,
             detail=f"{peak / 1e6:.2f} MB allocated; N_o x N_o would be {8e-9 * n_obs**2:.1f} GB",
         ),
-    ]  # fmt: skip
+    ]

@@ -16,9 +16,18 @@ import rfkalman as rk
 from rfkalman.filters import kalman
 
 __all__ = [
-    "PEERS", "Problem", "agreement", "dynamax", "filterpy", "fixed_sensors", "ours", "redrawn_sensors", "sine_basis",
-    "statsmodels", "unit_square",
-]  # fmt: skip
+    "PEERS",
+    "Problem",
+    "agreement",
+    "dynamax",
+    "filterpy",
+    "fixed_sensors",
+    "ours",
+    "redrawn_sensors",
+    "sine_basis",
+    "statsmodels",
+    "unit_square",
+]
 
 Moments = tuple[np.ndarray, np.ndarray]
 
@@ -205,14 +214,18 @@ def dynamax(problem: Problem) -> Callable[[], Moments]:
     params = ParamsLGSSM(
         initial=ParamsLGSSMInitial(mean=jnp.zeros(r), cov=jnp.asarray(problem.P0)),
         dynamics=ParamsLGSSMDynamics(
-            weights=jnp.asarray(problem.F), bias=jnp.zeros(r), input_weights=jnp.zeros((r, 0)),
+            weights=jnp.asarray(problem.F),
+            bias=jnp.zeros(r),
+            input_weights=jnp.zeros((r, 0)),
             cov=jnp.asarray(problem.Q),
         ),
         emissions=ParamsLGSSMEmissions(
-            weights=jnp.asarray(problem.designs[0] if fixed else problem.designs), bias=jnp.zeros(n_obs),
-            input_weights=jnp.zeros((n_obs, 0)), cov=jnp.asarray(problem.R),
+            weights=jnp.asarray(problem.designs[0] if fixed else problem.designs),
+            bias=jnp.zeros(n_obs),
+            input_weights=jnp.zeros((n_obs, 0)),
+            cov=jnp.asarray(problem.R),
         ),
-    )  # fmt: skip
+    )
     readings = jnp.asarray(problem.readings)
     assert readings.dtype == jnp.float64
     filter_ = jax.jit(lgssm_filter)
@@ -226,8 +239,10 @@ def dynamax(problem: Problem) -> Callable[[], Moments]:
 
 
 PEERS: dict[str, Callable[[Problem], Callable[[], Moments]]] = {
-    "filterpy": filterpy, "statsmodels": statsmodels, "dynamax": dynamax,
-}  # fmt: skip
+    "filterpy": filterpy,
+    "statsmodels": statsmodels,
+    "dynamax": dynamax,
+}
 
 
 def agreement(problem: Problem, peers: dict[str, Callable[[], Moments]]) -> dict[str, str]:

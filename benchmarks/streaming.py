@@ -35,15 +35,31 @@ def run() -> list[Row]:
         gathered, waited, _, _ = _stream(Path(folder) / "gathered.sqlite", table, gather=True)
     n = SENSORS * BATCHES
     return [
-        Row(STAGE, "parse, store and filter, as a stream", n / total / WANTED, 1.0,
+        Row(
+            STAGE,
+            "parse, store and filter, as a stream",
+            n / total / WANTED,
+            1.0,
             detail=f"{n / total:,.0f} readings/s ({n / elapsed:,.0f} with the waiting for disk and neighbours); "
-            f"{size / n:.0f} bytes of store per reading"),
-        Row(STAGE, "parse, store and filter, gathered first", n / gathered / WANTED, 1.0,
-            detail=f"{n / gathered:,.0f} readings/s ({n / waited:,.0f} with the waiting)"),
+            f"{size / n:.0f} bytes of store per reading",
+        ),
+        Row(
+            STAGE,
+            "parse, store and filter, gathered first",
+            n / gathered / WANTED,
+            1.0,
+            detail=f"{n / gathered:,.0f} readings/s ({n / waited:,.0f} with the waiting)",
+        ),
         Row(STAGE, "parse alone", n / parsing / WANTED, 10.0, detail=f"{n / parsing:,.0f} readings/s"),
-        Row(STAGE, "memory at the end over that after a tenth", memory[-1] / memory[0], 1.05, at_least=False,
-            detail=f"resident set {memory[0] / 1e6:.0f} MB, then {memory[-1] / 1e6:.0f} MB"),
-    ]  # fmt: skip
+        Row(
+            STAGE,
+            "memory at the end over that after a tenth",
+            memory[-1] / memory[0],
+            1.05,
+            at_least=False,
+            detail=f"resident set {memory[0] / 1e6:.0f} MB, then {memory[-1] / 1e6:.0f} MB",
+        ),
+    ]
 
 
 @dataclass(frozen=True)

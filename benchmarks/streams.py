@@ -26,8 +26,12 @@ def run() -> list[Row]:
     time = best(seconds)
     return [
         Row(
-            STAGE, "times one stream", time["64"] / time["one"], 3.0, at_least=False,
+            STAGE,
+            "times one stream",
+            time["64"] / time["one"],
+            3.0,
+            at_least=False,
             detail=f"{scaled(time['64'] / len(one))} against {scaled(time['one'] / len(one))} a step; "
             f"{spread(seconds, '64', 'one')}",
         )
-    ]  # fmt: skip
+    ]

@@ -61,8 +61,9 @@ class Truth:
 
     def average(self, lower: np.ndarray, upper: np.ndarray, t: float) -> np.ndarray:
         ends = [(np.cos(lower[:, [a]] * k), np.cos(upper[:, [a]] * k)) for a, k in enumerate(self.k)]
-        return self._sum(t, [(p - q) / k / (upper - lower)[:, [a]] for a, (k, (p, q)) in enumerate(
-            zip(self.k, ends, strict=True))])  # fmt: skip
+        return self._sum(
+            t, [(p - q) / k / (upper - lower)[:, [a]] for a, (k, (p, q)) in enumerate(zip(self.k, ends, strict=True))]
+        )
 
     def flux(self, x: np.ndarray, outward: np.ndarray, t: float) -> np.ndarray:
         total = np.zeros(len(x))
@@ -98,9 +99,9 @@ def main() -> None:
 
     rng = np.random.default_rng(11)
     for t in np.sort(rng.uniform(0.1, 1.5, 16)):
-        exact = np.concatenate([
-            truth(COUPLES, t), truth.average(WIRES_FROM, WIRES_TO, t), truth.flux(PLATES, OUTWARD, t),
-        ])  # fmt: skip
+        exact = np.concatenate(
+            [truth(COUPLES, t), truth.average(WIRES_FROM, WIRES_TO, t), truth.flux(PLATES, OUTWARD, t)]
+        )
         filt.advance(t)
         filt.observe(instruments, exact + NOISE * rng.standard_normal(9), noise_std=NOISE)
 
@@ -111,8 +112,10 @@ def main() -> None:
 
     # The claim will exceed the error: the prior allows shapes of 0.3 m everywhere, and this block happens to have two.
     print(f"{filt.counts['used']} readings used; t = {field.time:.2f} h")
-    print(f"rms error {field.error(now):.2f} K, claimed {np.sqrt(field.total_variance()):.2f} K, "
-          f"hottest point {now(block.grid(25)).max():.1f} K above the bath")  # fmt: skip
+    print(
+        f"rms error {field.error(now):.2f} K, claimed {np.sqrt(field.total_variance()):.2f} K, "
+        f"hottest point {now(block.grid(25)).max():.1f} K above the bath"
+    )
     heat_loss = rk.gradients([[0.3, 0.2, 0.3]], [0.0, 0.0, -CONDUCTIVITY]).matrix(space)  # the top, which has no plate
     top = float((heat_loss @ field.belief.mean)[0])
     top_std = float(np.linalg.norm(heat_loss @ field.belief.root))

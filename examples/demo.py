@@ -197,10 +197,15 @@ def main() -> None:
     unheld = summary["representation_error_rms"]
     say(f"rms error of the map     {summary['error_rms']:.4f} µg/l (truth {summary['truth_rms']:.3f}, noise {NOISE})")
     say(f"rms posterior std        {summary['posterior_std_rms']:.4f} µg/l: what the filter says its error is")
-    say(f"representation error     {unheld['first reading']:.1e} µg/l at the first reading, "
-        f"{unheld['last reading']:.1e} at the last")  # fmt: skip
-    say("coverage of the bands    " + ", ".join(f"{p} %: {100 * c:.1f} %" for p, c in coverage.items())
-        + "  (3600 grid cells, dependent: one draw of few numbers)")  # fmt: skip
+    say(
+        f"representation error     {unheld['first reading']:.1e} µg/l at the first reading, "
+        f"{unheld['last reading']:.1e} at the last"
+    )
+    say(
+        "coverage of the bands    "
+        + ", ".join(f"{p} %: {100 * c:.1f} %" for p, c in coverage.items())
+        + "  (3600 grid cells, dependent: one draw of few numbers)"
+    )
     say(f"withheld buoy            {inside.sum()} of {inside.size} readings inside their 90 % band")
     say(f"log evidence             {filt.log_evidence:.2f}")
     say(f"indicator of lost digits {indicator:.1e} (trouble begins at 1e-9)")
@@ -215,13 +220,21 @@ def main() -> None:
             field, now, sensors=boats, cells=60, title=f"Against the truth, t = {field.time:g} h", **LABELS
         ),
         "demo_timeline": report.timeline(
-            times, mean, std, (when, buoy), truth=[float(truth(BUOY, t)[0]) for t in times], forecast_from=LAST,
-            events={"batch of 24": np.delete(when, late), "late batch": [when[late]]}, quantity="concentration",
-            unit="µg/l", time_unit="h", readings_label="buoy (withheld)",
+            times,
+            mean,
+            std,
+            (when, buoy),
+            truth=[float(truth(BUOY, t)[0]) for t in times],
+            forecast_from=LAST,
+            events={"batch of 24": np.delete(when, late), "late batch": [when[late]]},
+            quantity="concentration",
+            unit="µg/l",
+            time_unit="h",
+            readings_label="buoy (withheld)",
             title="At the buoy, which the filter never reads",
         ),
         "demo_spectrum": report.spectrum(space, time_unit="h", title=f"Rank {space.rank} of {space.n_features} waves"),
-    }  # fmt: skip
+    }
     written = [path for name, figure in figures.items() for path in report.save(figure, out / name)]
     summary["seconds"] = round(time.perf_counter() - began, 2)
     written.append(out / "summary.json")

@@ -24,10 +24,18 @@ from rfkalman import report
 # Metres, hours and degrees Celsius.
 SIDES = np.array([0.8, 0.5, 0.4])
 DIFFUSIVITY, EXCHANGE, AIR = 0.0036, 0.02, 12.0  # m^2/h, m/h
-THERMOMETERS = np.array([
-    [0.12, 0.10, 0.08], [0.68, 0.12, 0.10], [0.15, 0.40, 0.30], [0.66, 0.38, 0.32],
-    [0.40, 0.25, 0.20], [0.28, 0.30, 0.10], [0.55, 0.20, 0.30], [0.40, 0.44, 0.06],
-])  # fmt: skip
+THERMOMETERS = np.array(
+    [
+        [0.12, 0.10, 0.08],
+        [0.68, 0.12, 0.10],
+        [0.15, 0.40, 0.30],
+        [0.66, 0.38, 0.32],
+        [0.40, 0.25, 0.20],
+        [0.28, 0.30, 0.10],
+        [0.55, 0.20, 0.30],
+        [0.40, 0.44, 0.06],
+    ]
+)
 NAMES = [f"T{i + 1}" for i in range(len(THERMOMETERS))]
 OFFSETS = {"T3": 1.5, "T7": -0.9}  # what nobody knows
 NOISE, HOURS = 0.15, 10.0
@@ -103,8 +111,10 @@ def main() -> None:
         verdict = "off" if abs(m) > 3 * s else ""
         print(f"{name}: offset {m:+.2f} +- {s:.2f} K, truly {real:+.2f} K {verdict}".rstrip())
     now = filt.posterior()
-    print(f"block at {HOURS:.0f} h: rms error {now.error(truth.at(HOURS)):.3f} K, claimed "
-          f"{np.sqrt(now.total_variance()):.3f} K")  # fmt: skip
+    print(
+        f"block at {HOURS:.0f} h: rms error {now.error(truth.at(HOURS)):.3f} K, claimed "
+        f"{np.sqrt(now.total_variance()):.3f} K"
+    )
 
     words = {"quantity": "temperature", "unit": "°C", "length_unit": "m"}
     slices = report.map_field(now, sensors=THERMOMETERS, at=[0.4, 0.25, 0.2], title=f"Block at {HOURS:.0f} h", **words)

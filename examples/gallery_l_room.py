@@ -28,9 +28,9 @@ MIXING = 3.0  # m^2/h, turbulent diffusion of the air
 LOSS, CORRIDOR = 0.25, 17.0  # m/h through the walls, to rooms of this temperature
 OUTSIDE = rk.TimeSeries([0.0, 3.0, 8.0], [9.0, 11.0, 5.0])
 HEATER, SPREAD = np.array([5.2, 0.7]), 0.45
-THERMOMETERS = np.array([
-    [0.5, 4.5], [2.5, 4.4], [1.4, 3.2], [0.6, 0.6], [2.6, 1.2], [3.8, 2.2], [4.4, 0.5], [5.6, 2.1],
-])  # fmt: skip
+THERMOMETERS = np.array(
+    [[0.5, 4.5], [2.5, 4.4], [1.4, 3.2], [0.6, 0.6], [2.6, 1.2], [3.8, 2.2], [4.4, 0.5], [5.6, 2.1]]
+)
 NOISE, HOURS = 0.15, 8.0
 
 
@@ -108,20 +108,14 @@ def main() -> None:
     # its wall: a held part that ended in the middle of a straight wall would make the field as rough as the square
     # root of the distance there, which no smooth feature can follow.
     room = rk.Polygon(OUTLINE).renamed({"edge5": "window"})
-    pde = rk.Heat(
-        room,
-        diffusivity=MIXING,
-        boundary={"window": rk.Dirichlet(OUTSIDE), "*": rk.Robin(LOSS, CORRIDOR)},
-    )
+    pde = rk.Heat(room, diffusivity=MIXING, boundary={"window": rk.Dirichlet(OUTSIDE), "*": rk.Robin(LOSS, CORRIDOR)})
     # Around the inner corner the field is not smooth; corner features are. The constant is for an even temperature.
     features = rk.Constant() + rk.GaussianRFF(220, length_scale=0.9, seed=1) + rk.CornerRFF(80, seed=2)
     space = rk.whiten(pde, features, 1e-11)
     print(space.report())
     heater = rk.LatentSource(heater_shape, prior=(0.0, 10.0), process=rk.RandomWalk(std=12.0), name="heater")
     filt = rk.Assimilator(
-        space,
-        prior=rk.FromFunction(lambda x: np.full(len(x), 16.0), rk.Sobolev(std=1.5, length=2.0)),
-        blocks=[heater],
+        space, prior=rk.FromFunction(lambda x: np.full(len(x), 16.0), rk.Sobolev(std=1.5, length=2.0)), blocks=[heater]
     )
 
     rng = np.random.default_rng([arguments.seed, *b"thermometers"])
@@ -138,11 +132,14 @@ def main() -> None:
             fields[float(t)] = (filt.posterior(), truth.u.copy())
 
     when, mean, std, real = np.array(record).T
-    print(f"heater: {mean[-1]:.1f} +- {std[-1]:.1f} K/h, truly {real[-1]:.1f} K/h; over the whole record the 90 % band "
-          f"holds {100 * np.mean(np.abs(mean - real) <= 1.645 * std):.0f} %")  # fmt: skip
+    print(
+        f"heater: {mean[-1]:.1f} +- {std[-1]:.1f} K/h, truly {real[-1]:.1f} K/h; over the whole record the 90 % band "
+        f"holds {100 * np.mean(np.abs(mean - real) <= 1.645 * std):.0f} %"
+    )
     now = filt.posterior()
-    print(f"room at {now.time:.0f} h: rms error {now.error(truth):.2f} °C, "
-          f"claimed {np.sqrt(now.total_variance()):.2f} °C")  # fmt: skip
+    print(
+        f"room at {now.time:.0f} h: rms error {now.error(truth):.2f} °C, claimed {np.sqrt(now.total_variance()):.2f} °C"
+    )
 
     written = report.save(draw(room, fields, truth, when, mean, std), arguments.out / "gallery_l_room.png")
     print("wrote")

@@ -29,10 +29,20 @@ HALF, RADIUS = 5.0, 1.5  # the plate is 10 x 10 cm, the channel in its middle 3 
 DIFFUSIVITY, EXCHANGE = 0.12, 0.06  # cm^2/s in steel, cm/s to the coolant
 START, HOT, OVEN = 80.0, 120.0, 0.03  # at the start, of the oven to the left, and cm/s from it
 NOISE, SECONDS = 0.5, 240.0
-THERMOCOUPLES = np.array([
-    [-4.4, -3.9], [-4.5, 0.4], [-4.2, 4.1], [-1.0, 3.6], [0.3, -3.3], [2.4, 1.9], [2.1, -2.3], [4.3, -4.0], [4.5, 0.6],
-    [3.9, 4.2],
-])  # fmt: skip
+THERMOCOUPLES = np.array(
+    [
+        [-4.4, -3.9],
+        [-4.5, 0.4],
+        [-4.2, 4.1],
+        [-1.0, 3.6],
+        [0.3, -3.3],
+        [2.4, 1.9],
+        [2.1, -2.3],
+        [4.3, -4.0],
+        [4.5, 0.6],
+        [3.9, 4.2],
+    ]
+)
 
 
 def coolant(t: float) -> float:
@@ -179,8 +189,10 @@ def main() -> None:
         record.append((t, found.mean[0], found.std[0], coolant(t)))
     when, mean, std, real = np.array(record).T
     now = filt.posterior()
-    print(f"coolant at {SECONDS:.0f} s: {mean[-1]:.1f} +- {std[-1]:.1f} °C, truly {real[-1]:.1f} °C; "
-          f"the 90 % band held {100 * np.mean(np.abs(mean - real) <= 1.645 * std):.0f} % of the times")  # fmt: skip
+    print(
+        f"coolant at {SECONDS:.0f} s: {mean[-1]:.1f} +- {std[-1]:.1f} °C, truly {real[-1]:.1f} °C; "
+        f"the 90 % band held {100 * np.mean(np.abs(mean - real) <= 1.645 * std):.0f} % of the times"
+    )
     print(f"plate: rms error {now.error(truth):.2f} °C, claimed {np.sqrt(now.total_variance()):.2f} °C")
 
     picture = report.save(draw(plate, now, truth, when, mean, std, real), arguments.out / "gallery_plate_with_hole.png")

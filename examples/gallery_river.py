@@ -144,11 +144,15 @@ def main() -> None:
             shown = (filt.posterior(), truth.u.copy())
     table = np.array(record).T
     for name, (mean, std, real) in (("inlet", table[1:4]), ("leak", table[4:7])):
-        print(f"{name}: rms error {np.sqrt(np.mean((mean - real) ** 2)):.2f}, claimed {np.sqrt(np.mean(std**2)):.2f}; "
-              f"the 90 % band held {100 * np.mean(np.abs(mean - real) <= 1.645 * std):.0f} % of the times")  # fmt: skip
+        print(
+            f"{name}: rms error {np.sqrt(np.mean((mean - real) ** 2)):.2f}, claimed {np.sqrt(np.mean(std**2)):.2f}; "
+            f"the 90 % band held {100 * np.mean(np.abs(mean - real) <= 1.645 * std):.0f} % of the times"
+        )
     field, truth.u = shown
-    print(f"reach at {field.time:.0f} h: rms error {field.error(truth):.2f} ug/l, "
-          f"claimed {np.sqrt(field.total_variance()):.2f} ug/l")  # fmt: skip
+    print(
+        f"reach at {field.time:.0f} h: rms error {field.error(truth):.2f} ug/l, "
+        f"claimed {np.sqrt(field.total_variance()):.2f} ug/l"
+    )
 
     written = report.save(draw(reach, field, truth, table), arguments.out / "gallery_river.png")
     print("wrote")
@@ -166,8 +170,11 @@ def draw(reach, field, truth, table) -> Figure:
     lines = np.linspace(0.0, LENGTH, n[0]), np.linspace(0.0, 1000 * WIDTH, n[1])
     u, mean, std = truth(x), field.mean(x), field.std(x)
     shared = {"cmap": "viridis", "vmin": 0.0, "vmax": max(u.max(), mean.max())}
-    panels = (("truth", u, shared), ("mean", mean, shared),
-              ("standard deviation", std, {"cmap": "magma", "vmin": 0.0, "vmax": std.max()}))  # fmt: skip
+    panels = (
+        ("truth", u, shared),
+        ("mean", mean, shared),
+        ("standard deviation", std, {"cmap": "magma", "vmin": 0.0, "vmax": std.max()}),
+    )
     for ax, (name, values, scale) in zip(axes[:3], panels, strict=True):
         drawn = ax.pcolormesh(*lines, values.reshape(n).T, shading="nearest", rasterized=True, **scale)
         ax.plot(PIPE[0], 1000 * PIPE[1], "P", ms=11, mfc="#d55e00", mec="white")

@@ -118,8 +118,10 @@ def main() -> None:
             f"{np.sqrt(np.mean(std**2)):.2f} °C; the 90 % band holds {100 * inside.mean():.0f} % of the hours"
         )
     now = model.field(filtered[-1], times[-1])
-    print(f"profile on day {times[-1]:.0f}: rms error {now.error(lambda x: truth(x, times[-1])):.2f} °C, "
-          f"claimed {np.sqrt(now.total_variance()):.2f} °C")  # fmt: skip
+    print(
+        f"profile on day {times[-1]:.0f}: rms error {now.error(lambda x: truth(x, times[-1])):.2f} °C, "
+        f"claimed {np.sqrt(now.total_variance()):.2f} °C"
+    )
 
     figure = draw(model, smoothed, times, in_hindsight, real, now, truth)
     written = report.save(figure, arguments.out / "gallery_soil_layers.png")

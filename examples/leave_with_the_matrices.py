@@ -75,9 +75,14 @@ def main() -> None:
     # ---- and back: any mean and covariance become a field again ----------------------------------------------------
     field = rk.Field(space, rk.Gaussian.from_cov(m_new, 0.5 * (P_new + P_new.T)), t1)
     figure = report.map_field(
-        field, sensors=new_sensors, readings=y, quantity="temperature", unit="K", length_unit="m",
+        field,
+        sensors=new_sensors,
+        readings=y,
+        quantity="temperature",
+        unit="K",
+        length_unit="m",
         title="Mean and standard deviation from the NumPy step",
-    )  # fmt: skip
+    )
     print("wrote")
     for path in report.save(figure, out / "matrices_field.png"):
         print(f"  {path}")

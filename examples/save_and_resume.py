@@ -88,9 +88,15 @@ def main() -> None:
 
     times, mean, std = np.array(log).T
     figure = report.timeline(
-        times, mean, std, events={"batch of 12": [t for t, _, _ in batches], "saved and resumed": [stopped]},
-        truth=np.repeat(exact, 2), quantity="smoke density", time_unit="mixing times", title="At the probe",
-    )  # fmt: skip
+        times,
+        mean,
+        std,
+        events={"batch of 12": [t for t, _, _ in batches], "saved and resumed": [stopped]},
+        truth=np.repeat(exact, 2),
+        quantity="smoke density",
+        time_unit="mixing times",
+        title="At the probe",
+    )
     print("wrote")
     for written in (path, *report.save(figure, out / "resumed_timeline.png")):
         print(f"  {written}")

@@ -126,27 +126,39 @@ def main() -> None:
 
     print(f"{int(np.isfinite(readings).sum())} readings used, {int(np.isnan(readings).sum())} missing")
     print(f"day 0, before any reading: claimed rms error {np.linalg.norm(model.initial.root):.2f} °C")
-    print(f"day 0, in hindsight: rms error {day0.error(lambda x: truth(x, 0.0) - linear_profile(x)):.2f} °C, "
-          f"claimed {np.sqrt(day0.total_variance()):.2f} °C")  # fmt: skip
+    print(
+        f"day 0, in hindsight: rms error {day0.error(lambda x: truth(x, 0.0) - linear_profile(x)):.2f} °C, "
+        f"claimed {np.sqrt(day0.total_variance()):.2f} °C"
+    )
     print(f"at the dead thermometer, day {times[-1]:.1f}: {mean[-1]:.2f} +- {std[-1]:.2f} °C, truly {exact[-1]:.2f} °C")
     print(f"largest error there in hindsight: {np.abs((mean - exact) / std).max():.1f} stds")
 
     words = {"quantity": "temperature above the line", "unit": "°C", "length_unit": "m", "axes": ("depth",)}
     written = report.save(
         report.compare(
-            day0, lambda x: truth(x, 0.0) - linear_profile(x), sensors=SENSORS,
-            title="Day 0, reconstructed from later readings", **words,
+            day0,
+            lambda x: truth(x, 0.0) - linear_profile(x),
+            sensors=SENSORS,
+            title="Day 0, reconstructed from later readings",
+            **words,
         ),
         out / "soil_column_day0.png",
-    )  # fmt: skip
+    )
     written += report.save(
         report.timeline(
-            at, mean, std, (times, readings[:, BROKEN]), truth=exact, events={"thermometer dies": [FAILS_AT]},
-            quantity="temperature", unit="°C", time_unit="days",
+            at,
+            mean,
+            std,
+            (times, readings[:, BROKEN]),
+            truth=exact,
+            events={"thermometer dies": [FAILS_AT]},
+            quantity="temperature",
+            unit="°C",
+            time_unit="days",
             title="At 0.9 m, in hindsight: the map outlives its thermometer",
         ),
         out / "soil_column_dead_sensor.png",
-    )  # fmt: skip
+    )
     print("wrote")
     for path in written:
         print(f"  {path}")

@@ -54,22 +54,37 @@ def main() -> None:
     print(f"log evidence {evidence[0]:.0f} against {evidence[1]:.0f}")
     assert evidence[0] > evidence[1]
     worst = int(np.argmax(np.abs(offsets.mean)))
-    print(f"the station least like its quarter: {setup.sensors.ids[worst]}, {offsets.mean[worst]:+.2f} "
-          f"+- {offsets.std[worst]:.2f} °C")  # fmt: skip
+    print(
+        f"the station least like its quarter: {setup.sensors.ids[worst]}, {offsets.mean[worst]:+.2f} "
+        f"+- {offsets.std[worst]:.2f} °C"
+    )
 
     hours = setup.clock.to_model(np.array(times))
     some = hours <= 6 * 24
     words = {"quantity": "air temperature", "unit": "°C"}
     written = report.save(
-        report.timeline(hours[some] / 24, mean[some, 1], std[some, 1], truth=true[some, 1], time_unit="days",
-                        title="At a withheld station", **words),
+        report.timeline(
+            hours[some] / 24,
+            mean[some, 1],
+            std[some, 1],
+            truth=true[some, 1],
+            time_unit="days",
+            title="At a withheld station",
+            **words,
+        ),
         out / "city_station.png",
-    )  # fmt: skip
+    )
     written += report.save(
-        report.map_field(last, sensors=setup.sensors.coords, length_unit="km", axes=("east", "north"),
-                         title="The city at the end of two weeks", **words),
+        report.map_field(
+            last,
+            sensors=setup.sensors.coords,
+            length_unit="km",
+            axes=("east", "north"),
+            title="The city at the end of two weeks",
+            **words,
+        ),
         out / "city_map.png",
-    )  # fmt: skip
+    )
     print("wrote")
     for path in written:
         print(f"  {path}")
@@ -85,8 +100,10 @@ def at_places(setup: Setup, times: list[int], places: np.ndarray) -> tuple[np.nd
 def say(label: str, mean: np.ndarray, std: np.ndarray, true: np.ndarray) -> None:
     error, claimed = np.sqrt(np.mean((mean - true) ** 2)), np.sqrt(np.mean(std**2))
     inside = np.mean(np.abs(mean - true) <= 1.645 * std)
-    print(f"{label}, at the withheld stations: rms error {error:.2f} °C, claimed {claimed:.2f} °C; "
-          f"90 % bands held {100 * inside:.0f} %")  # fmt: skip
+    print(
+        f"{label}, at the withheld stations: rms error {error:.2f} °C, claimed {claimed:.2f} °C; "
+        f"90 % bands held {100 * inside:.0f} %"
+    )
 
 
 def read_truth(path: Path) -> tuple[list[int], np.ndarray, np.ndarray]:

@@ -47,14 +47,18 @@ def main() -> None:
     for j, (x, y) in enumerate(places):
         error = np.sqrt(np.mean((mean[:, j] - true[:, j]) ** 2))
         claimed = np.sqrt(np.mean(std[:, j] ** 2))
-        print(f"({x:g}, {y:g}) m, without a well: rms error {error:.2f} ug/l of up to {true[:, j].max():.0f}, "
-              f"claimed {claimed:.2f}; 90 % bands held {100 * inside[:, j].mean():.0f} %")  # fmt: skip
+        print(
+            f"({x:g}, {y:g}) m, without a well: rms error {error:.2f} ug/l of up to {true[:, j].max():.0f}, "
+            f"claimed {claimed:.2f}; 90 % bands held {100 * inside[:, j].mean():.0f} %"
+        )
 
     # Strength is the integral over the plane, ug/l m2/d, which is mg/d for each metre of depth.
     found = leak.mean[:, 0], leak.std[:, 0]
     held = np.abs(found[0] - SHAPE * leaking) <= 1.645 * found[1]
-    print(f"leak at the end: {found[0][-1]:.0f} +- {found[1][-1]:.0f} mg/d per metre of depth, truly "
-          f"{SHAPE * leaking[-1]:.0f}; 90 % bands held {100 * held.mean():.0f} % of the time")  # fmt: skip
+    print(
+        f"leak at the end: {found[0][-1]:.0f} +- {found[1][-1]:.0f} mg/d per metre of depth, truly "
+        f"{SHAPE * leaking[-1]:.0f}; 90 % bands held {100 * held.mean():.0f} % of the time"
+    )
 
     grid = setup.space.pde.domain.grid((61, 25))
     cell = setup.space.pde.domain.volume / len(grid)
@@ -66,10 +70,17 @@ def main() -> None:
     days = setup.clock.to_model(leak.time_ns)
     words = {"quantity": "concentration", "unit": "ug/l", "length_unit": "m", "sensors": setup.sensors.coords}
     written = report.save(
-        report.timeline(days, *found, truth=SHAPE * leaking, quantity="leak", unit="mg/d per metre of depth",
-                        time_unit="days", title="Strength of the leak, as known at the time"),
+        report.timeline(
+            days,
+            *found,
+            truth=SHAPE * leaking,
+            quantity="leak",
+            unit="mg/d per metre of depth",
+            time_unit="days",
+            title="Strength of the leak, as known at the time",
+        ),
         out / "plume_leak.png",
-    )  # fmt: skip
+    )
     written += report.save(report.map_field(last, title="The plume after 45 days", **words), out / "plume_map.png")
     print("wrote")
     for path in written:

@@ -45,13 +45,15 @@ def main() -> None:
             "noise": "1 mm",
             "offset": "3 mm",  # where the zero of each transducer was set
             "table": [
-                {"id": "O1", "at": [70, 62]}, {"id": "O2", "at": [52, 72]},
-                {"id": "O3", "at": [42, 50]}, {"id": "O4", "at": [78, 38]},
+                {"id": "O1", "at": [70, 62]},
+                {"id": "O2", "at": [52, 72]},
+                {"id": "O3", "at": [42, 50]},
+                {"id": "O4", "at": [78, 38]},
             ],
         },
         time={"unit": "min"},
         input={"time": "time_s", "time_unit": "s", "value": "drawdown_m", "range": ["-5 cm", "5 m"]},
-    )  # fmt: skip
+    )
     assert Problem.from_text(problem.to_toml()) == problem
     setup = problem.build()
     print(*setup.notes, sep="\n")
@@ -66,8 +68,9 @@ def main() -> None:
     with run(setup, readings) as done:  # without a folder the record is deleted at the end
         print(", ".join(f"{n} {status}" for status, n in done.counts.items() if n))
         truth = columns(FOLDER / "truth.csv")
-        wells = dict(zip(truth["well"], zip(map(float, truth["x_m"]), map(float, truth["y_m"]), strict=True),
-                         strict=True))  # fmt: skip
+        wells = dict(
+            zip(truth["well"], zip(map(float, truth["x_m"]), map(float, truth["y_m"]), strict=True), strict=True)
+        )
         places = np.array(list(wells.values()))
         true = np.array(truth["drawdown_m"], dtype=float).reshape(-1, len(wells))
         seconds = np.array(truth["time_s"], dtype=float)[:: len(wells)]
@@ -81,8 +84,10 @@ def main() -> None:
     for j, name in enumerate(wells):
         error = np.sqrt(np.mean((mean[:, j] - true[:, j]) ** 2))
         claimed = np.sqrt(np.mean(std[:, j] ** 2))
-        print(f"{name}, not measured: rms error {1e3 * error:.2f} mm of up to {1e3 * true[:, j].max():.0f} mm, "
-              f"claimed {1e3 * claimed:.2f} mm; 90 % bands held {100 * inside[:, j].mean():.0f} %")  # fmt: skip
+        print(
+            f"{name}, not measured: rms error {1e3 * error:.2f} mm of up to {1e3 * true[:, j].max():.0f} mm, "
+            f"claimed {1e3 * claimed:.2f} mm; 90 % bands held {100 * inside[:, j].mean():.0f} %"
+        )
     # A strength acts on the field after division by the capacity; times the capacity it is the rate, here in l/s.
     litres = 1000.0 * 0.04 / 60.0
     at = setup.clock.to_model(pump.time_ns)
@@ -94,10 +99,17 @@ def main() -> None:
     actual = np.where(at <= 25.0, 4.3, 3.8)
     words = {"quantity": "drawdown", "unit": "m", "length_unit": "m"}
     written = report.save(
-        report.timeline(at, *said, truth=actual, quantity="rate", unit="l/s", time_unit="min",
-                        title="The rate of the pump, from water levels alone"),
+        report.timeline(
+            at,
+            *said,
+            truth=actual,
+            quantity="rate",
+            unit="l/s",
+            time_unit="min",
+            title="The rate of the pump, from water levels alone",
+        ),
         out / "pumping_rate.png",
-    )  # fmt: skip
+    )
     written += report.save(
         report.map_field(last, sensors=setup.sensors.coords, title="Drawdown after one hour", **words),
         out / "pumping_map.png",

@@ -55,25 +55,38 @@ def main() -> None:
     for j, place in enumerate(places[:, 0]):
         error = np.sqrt(np.mean((mean[:, j] - true[:, j]) ** 2))
         claimed = np.sqrt(np.mean(std[:, j] ** 2))
-        print(f"{100 * place:3.0f} cm: rms error {error:.2f} °C, claimed {claimed:.2f} °C; "
-              f"90 % bands held {100 * inside[:, j].mean():.0f} %")  # fmt: skip
+        print(
+            f"{100 * place:3.0f} cm: rms error {error:.2f} °C, claimed {claimed:.2f} °C; "
+            f"90 % bands held {100 * inside[:, j].mean():.0f} %"
+        )
 
     hours = setup.clock.to_model(np.array(times))
     week = (hours >= 20 * 24) & (hours <= 29 * 24)  # with the day on which the logger's battery was empty
     written = report.save(
         report.timeline(
-            hours[week] / 24, mean[week, 0], std[week, 0], truth=true[week, 0], quantity="temperature", unit="°C",
-            time_unit="days since 4 March", title="The surface, from thermometers below it, as known at the time",
+            hours[week] / 24,
+            mean[week, 0],
+            std[week, 0],
+            truth=true[week, 0],
+            quantity="temperature",
+            unit="°C",
+            time_unit="days since 4 March",
+            title="The surface, from thermometers below it, as known at the time",
         ),
         out / "soil_surface.png",
-    )  # fmt: skip
+    )
     written += report.save(
         report.map_field(
-            last, sensors=setup.sensors.coords, quantity="temperature", unit="°C", length_unit="m", axes=("depth",),
+            last,
+            sensors=setup.sensors.coords,
+            quantity="temperature",
+            unit="°C",
+            length_unit="m",
+            axes=("depth",),
             title="The profile after six weeks",
         ),
         out / "soil_profile.png",
-    )  # fmt: skip
+    )
     print("wrote")
     for path in written:
         print(f"  {path}")

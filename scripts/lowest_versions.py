@@ -12,7 +12,11 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
-for line in sorted({*project["dependencies"], *(line for name in ("app", "export", "plot", "xarray", "geometry", "mesh")
-                                                for line in extras[name])}):  # fmt: skip
+for line in sorted(
+    {
+        *project["dependencies"],
+        *(line for name in ("app", "export", "plot", "xarray", "geometry", "mesh") for line in extras[name]),
+    }
+):
     if found := re.fullmatch(r"([A-Za-z0-9._-]+)>=([0-9.]+)", line):
         print("==".join(found.groups()))

@@ -123,8 +123,13 @@ def make_soil(seed: int = 0) -> dict[str, str]:
         text[h, "T20cm"] = "NaN"  # a wet connector
     for h, i in zip(faults.choice(SOIL_HOURS, 40, replace=False), faults.integers(5, size=40), strict=True):
         text[int(h), names[i]] = "-9999"
-    for h, name, code in ((133, "T5cm", "85.00"), (134, "T5cm", "85.00"), (420, "T100cm", "-127.00"),
-                          (421, "T100cm", "-127.00"), (801, "T10cm", "85.00")):  # fmt: skip
+    for h, name, code in (
+        (133, "T5cm", "85.00"),
+        (134, "T5cm", "85.00"),
+        (420, "T100cm", "-127.00"),
+        (421, "T100cm", "-127.00"),
+        (801, "T10cm", "85.00"),
+    ):
         text[h, name] = code  # power-on value and lost probe
     silent = set(range(610, 641))  # the logger's battery
 
@@ -209,10 +214,27 @@ def make_pumping(seed: int = 0) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------------------- plume
 
 PLUME_WELLS = {
-    "A1": (14, 8), "A2": (14, 11), "A3": (14, 14), "B1": (19, 7), "B2": (19, 10), "B3": (19, 13), "B4": (19, 16),
-    "C1": (25, 8), "C2": (25, 11.5), "C3": (25, 15), "D1": (31, 7), "D2": (31, 10), "D3": (31, 13), "D4": (31, 16),
-    "E1": (38, 9), "E2": (38, 12.5), "E3": (38, 16), "F1": (46, 10), "F2": (46, 13.5), "F3": (46, 17),
-}  # fmt: skip
+    "A1": (14, 8),
+    "A2": (14, 11),
+    "A3": (14, 14),
+    "B1": (19, 7),
+    "B2": (19, 10),
+    "B3": (19, 13),
+    "B4": (19, 16),
+    "C1": (25, 8),
+    "C2": (25, 11.5),
+    "C3": (25, 15),
+    "D1": (31, 7),
+    "D2": (31, 10),
+    "D3": (31, 13),
+    "D4": (31, 16),
+    "E1": (38, 9),
+    "E2": (38, 12.5),
+    "E3": (38, 16),
+    "F1": (46, 10),
+    "F2": (46, 13.5),
+    "F3": (46, 17),
+}
 PLUME_WITHHELD = {"G1": (22, 11), "G2": (28, 13), "G3": (35, 11)}
 SEEPAGE, DISPERSION, DECAY = np.array([0.8, 0.04]), np.array([0.4, 0.08]), 0.01  # m/d, m^2/d along and across, 1/d
 LEAK_AT, LEAK_SIZE = np.array([10.0, 11.0]), 2.0  # m
@@ -351,14 +373,19 @@ def make_city(seed: int = 0) -> dict[str, str]:
     )
     outline = {"type": "Polygon", "coordinates": [[*CITY_OUTLINE.tolist(), CITY_OUTLINE[0].tolist()]]}
     return {
-        "sensors.csv": sensors, "readings.csv": readings, "truth.csv": truth,
+        "sensors.csv": sensors,
+        "readings.csv": readings,
+        "truth.csv": truth,
         "outline.geojson": json.dumps(outline) + "\n",
-    }  # fmt: skip
+    }
 
 
 MAKERS: dict[str, Callable[[int], dict[str, str]]] = {
-    "soil": make_soil, "pumping": make_pumping, "plume": make_plume, "city": make_city,
-}  # fmt: skip
+    "soil": make_soil,
+    "pumping": make_pumping,
+    "plume": make_plume,
+    "city": make_city,
+}
 
 
 def main() -> None:

@@ -143,9 +143,13 @@ def assert_same_bits(a: rk.Assimilator, b: rk.Assimilator) -> None:
 def snapshot(asm: rk.Assimilator) -> tuple:
     """Everything an error must leave alone."""
     return (
-        asm.time, asm.belief.mean.tobytes(), asm.belief.root.tobytes(), asm.log_evidence, tuple(asm.counts.items()),
+        asm.time,
+        asm.belief.mean.tobytes(),
+        asm.belief.root.tobytes(),
+        asm.log_evidence,
+        tuple(asm.counts.items()),
         tuple((m.time, len(m.batches), id(m.left)) for m in asm._moments),
-    )  # fmt: skip
+    )
 
 
 def assert_matches_dense(asm: rk.Assimilator, batches: list[Batch]) -> None:
@@ -607,8 +611,9 @@ def run_in_units(length: float, time: float, corner: float = 0.0) -> tuple[np.nd
     return asm.posterior().mean(x), asm.posterior().std(x), asm.log_evidence
 
 
-@pytest.mark.parametrize("length, time, corner", [(1000.0, 1.0, 0.0), (0.3048, 3600.0, 0.0), (1.0, 1e-6, 0.0),
-                                                  (2048.0, 1.0, 4.5e6)])  # fmt: skip
+@pytest.mark.parametrize(
+    "length, time, corner", [(1000.0, 1.0, 0.0), (0.3048, 3600.0, 0.0), (1.0, 1e-6, 0.0), (2048.0, 1.0, 4.5e6)]
+)
 def test_units_leave_the_posterior_field_alone(length, time, corner):
     """Metres or feet, seconds or hours, UTM or local coordinates: the same field.
 

@@ -79,9 +79,7 @@ def models() -> dict[str, rk.Model]:
     rod = held()
     trend = rk.Unknown(0.5, rk.IntegratedRandomWalk(2.0, slope_std=1.0))
     inflow = rk.Unknown((1.0, 0.7), rk.OrnsteinUhlenbeck(0.7, 0.3))
-    flow = rk.whiten(
-        rod_pde(inflow, rk.Dirichlet(2.0), velocity=[0.4], source=0.3), rk.GaussianRFF(60, 0.2, seed=2)
-    )
+    flow = rk.whiten(rod_pde(inflow, rk.Dirichlet(2.0), velocity=[0.4], source=0.3), rk.GaussianRFF(60, 0.2, seed=2))
     everything = [
         rk.LatentSource(bump, (1.0, 0.5), rk.IntegratedRandomWalk(1.0, 0.2)),
         rk.SourceField(0.5, 0.3, 0.4, modes=3),
@@ -102,9 +100,17 @@ def models() -> dict[str, rk.Model]:
 
 
 @pytest.fixture(
-    params=["fixed boundary value", "wandering boundary value", "boundary trend", "flux and ambient", "source",
-            "source field", "offset", "all"]
-)  # fmt: skip
+    params=[
+        "fixed boundary value",
+        "wandering boundary value",
+        "boundary trend",
+        "flux and ambient",
+        "source",
+        "source field",
+        "offset",
+        "all",
+    ]
+)
 def model(request) -> rk.Model:
     return models()[request.param]
 
@@ -470,9 +476,15 @@ def test_boundary_intervals_cover_for_every_size_of_wandering_and_noise(kind, st
     truth, readings = wandering_twins(model, n, 2, process, noise, substeps=80)
     inside, value_inside = coverage(model, truth, readings, noise)
     study_table.add(
-        "Unknown boundary: coverage of 90 % intervals", process=kind, std=std, noise=noise, twins=n,
-        field=float(inside.mean()), boundary=float(value_inside.mean()), worst=float(inside.mean(axis=2).min()),
-    )  # fmt: skip
+        "Unknown boundary: coverage of 90 % intervals",
+        process=kind,
+        std=std,
+        noise=noise,
+        twins=n,
+        field=float(inside.mean()),
+        boundary=float(value_inside.mean()),
+        worst=float(inside.mean(axis=2).min()),
+    )
     # 1000 twins see more than binomial noise: 2 % is left for the finite differences and the feature space.
     hits = np.concatenate([inside.reshape(-1, n), value_inside]).mean(axis=1)
     band = 4.5 * np.sqrt(0.09 / n) + 0.02
@@ -750,9 +762,9 @@ def test_the_strength_of_a_source_of_known_shape_is_recovered(rod):
 )
 def test_without_readings_the_mean_field_is_a_deterministic_run(rod, process):
     """The mean strength 3 pushes from the first moment, whatever the process: a PDE with that source, two routes."""
-    blocked = rk.Assimilator(rod, rk.FromFunction(lambda x: two_modes(x, 0.0), SMOOTH), blocks=[
-        rk.LatentSource(bump, (3.0, 1.0), process)
-    ])  # fmt: skip
+    blocked = rk.Assimilator(
+        rod, rk.FromFunction(lambda x: two_modes(x, 0.0), SMOOTH), blocks=[rk.LatentSource(bump, (3.0, 1.0), process)]
+    )
     pde = rod_pde(rk.Dirichlet(0.0), source=lambda x, t: 3.0 * bump(x))
     plain = rk.whiten(pde, rk.bubble(rk.GaussianRFF(60, 0.15, seed=0)))
     known = rk.Assimilator(plain, rk.FromFunction(lambda x: two_modes(x, 0.0), SMOOTH))
@@ -948,9 +960,7 @@ def test_units_of_length_and_time_leave_field_and_unknowns_alone():
     results = []
     for metre, hour in ((1.0, 1.0), (100.0, 60.0)):
         unknown = rk.Unknown((0.5, 1.0), rk.RandomWalk(1.5 / np.sqrt(hour)))
-        pde = rk.Heat(
-            rk.Interval(0.0, metre), NU * metre**2 / hour, boundary={"x-": unknown, "x+": rk.Dirichlet(0.0)}
-        )
+        pde = rk.Heat(rk.Interval(0.0, metre), NU * metre**2 / hour, boundary={"x-": unknown, "x+": rk.Dirichlet(0.0)})
         space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(60, 0.15 * metre, seed=0), parts=["x+"]))
 
         def shape(x: np.ndarray, metre: float = metre) -> np.ndarray:

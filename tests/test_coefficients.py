@@ -110,9 +110,7 @@ def energy(space, z, coefficient, boxes):
 def test_layers_and_inclusions_enter_the_operator_where_they_are():
     """z^T K z is the energy of the field, summed over boxes in which the coefficient is one number."""
     cuts = [0.0, 0.2, 0.6, 1.0]
-    nine = [
-        rk.Box([a, c], [b, d]) for (a, b), (c, d) in itertools.product(itertools.pairwise(cuts), repeat=2)
-    ]
+    nine = [rk.Box([a, c], [b, d]) for (a, b), (c, d) in itertools.product(itertools.pairwise(cuts), repeat=2)]
     for coefficient in (
         rk.layers(0, [0.2, 0.6], [1.0, 7.0, 3.0]),
         rk.layers(1, [0.2, 0.6], [1.0, 7.0, 3.0]),

@@ -363,10 +363,7 @@ STABLE = {
     "insulated": {"boundary": rk.Neumann()},
     "exchanging": {"boundary": rk.Robin(2.0)},
     "tangential flow": {"velocity": swirl, "boundary": rk.Neumann()},
-    "outflow open, inflow exchanged": {
-        "velocity": (3.0, 0.0),
-        "boundary": {"x-": rk.Robin(1.5), "*": rk.Neumann()},
-    },
+    "outflow open, inflow exchanged": {"velocity": (3.0, 0.0), "boundary": {"x-": rk.Robin(1.5), "*": rk.Neumann()}},
     "reaction against divergence": {
         "velocity": squeeze,
         "reaction": 1.0,
@@ -666,9 +663,14 @@ def test_an_insulated_domain_conserves_the_mean_of_any_field():
     """The constant is put into the space exactly, so its stiffness is zero and nothing leaks; 1e-10 is the issue's
     figure. Control: without the constant among the features the floor cuts some of it off."""
     square = rk.Box([0.0, 0.0], [1.0, 1.0])
-    pde = rk.LinearPDE(square, velocity=lambda x: np.stack(
-        [np.sin(np.pi * x[:, 0]) * np.cos(np.pi * x[:, 1]), -np.cos(np.pi * x[:, 0]) * np.sin(np.pi * x[:, 1])], axis=1
-    ), boundary=rk.Neumann())  # fmt: skip
+    pde = rk.LinearPDE(
+        square,
+        velocity=lambda x: np.stack(
+            [np.sin(np.pi * x[:, 0]) * np.cos(np.pi * x[:, 1]), -np.cos(np.pi * x[:, 0]) * np.sin(np.pi * x[:, 1])],
+            axis=1,
+        ),
+        boundary=rk.Neumann(),
+    )
     drift = {}
     for name, features in (("with", rk.GaussianRFF(120, 0.25) + rk.Constant()), ("without", rk.GaussianRFF(120, 0.25))):
         space = rk.whiten(pde, features, 1e-8)

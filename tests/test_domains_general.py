@@ -696,9 +696,18 @@ def test_grading_carries_the_singularity_of_a_corner(name):
 
 @pytest.mark.parametrize(
     ("name", "convex"),
-    [("box2", True), ("disk", True), ("annulus", False), ("triangle", True), ("frame", False), ("cube", True),
-     ("line mesh", True), ("plate", False), ("bent plate", None)],
-)  # fmt: skip
+    [
+        ("box2", True),
+        ("disk", True),
+        ("annulus", False),
+        ("triangle", True),
+        ("frame", False),
+        ("cube", True),
+        ("line mesh", True),
+        ("plate", False),
+        ("bent plate", None),
+    ],
+)
 def test_convexity_where_known(name, convex):
     assert DOMAINS[name].is_convex is convex
 
@@ -995,7 +1004,7 @@ SQUARE = [[0, 0], [1, 0], [1, 1], [0, 1]]
         (SQUARE, [[0, 1, 2], [0, 2, 3]], {"a": [[0, 1]], "b": [[1, 0]]}, "in 'a' and in 'b' alike"),
         (SQUARE, [[0, 1, 2], [0, 2, 3]], {"a": [[0, 1, 2, 3]]}, r"boundary\['a'\] must have shape"),
     ],
-)  # fmt: skip
+)
 def test_impossible_meshes_are_refused(points, cells, boundary, message):
     with pytest.raises((ValueRangeError, ShapeError), match=message):
         Mesh(points, cells, boundary)
@@ -1071,7 +1080,7 @@ def test_memory_does_not_grow_with_the_number_of_points():
         (lambda: restore({"kind": "mesh", "parts": []}), ArchiveError, "Arrays found: none"),
         (lambda: restore({"kind": "ball", "centre": [0, 0], "radius": -1}), ArchiveError, "incomplete or was edited"),
     ],
-)  # fmt: skip
+)
 def test_misuse_is_explained(make, error, message):
     with pytest.raises(error, match=message):
         make()
@@ -1129,10 +1138,11 @@ def test_a_coefficient_by_region_is_exact_on_the_cells(tmp_path):
     tags = np.full(len(mesh.cells), 8)
     tags[mesh.regions["steel"]] = 7
     meshio.Mesh(
-        np.column_stack([mesh.points, np.zeros(len(mesh.points))]), [("triangle", np.asarray(mesh.cells))],
+        np.column_stack([mesh.points, np.zeros(len(mesh.points))]),
+        [("triangle", np.asarray(mesh.cells))],
         cell_data={"gmsh:physical": [tags], "gmsh:geometrical": [tags]},
         field_data={"steel": np.array([7, 2]), "glass": np.array([8, 2])},
-    ).write(tmp_path / "two.msh", file_format="gmsh22", binary=False)  # fmt: skip
+    ).write(tmp_path / "two.msh", file_format="gmsh22", binary=False)
     read = Mesh.from_file(tmp_path / "two.msh")
     assert set(read.regions) == {"steel", "glass"}
     assert_array_equal(read.by_region({"steel": 5.0, "glass": 1.0})(x), values(x))

@@ -30,11 +30,7 @@ from rfkalman.features import (
 
 EPS = np.finfo(float).eps
 
-BOXES = {
-    1: Box([-1.0], [1.5]),
-    2: Box([2.0, -1.0], [3.0, 1.0]),
-    3: Box([0.0, 1.0, -2.0], [1.0, 1.5, 0.0]),
-}
+BOXES = {1: Box([-1.0], [1.5]), 2: Box([2.0, -1.0], [3.0, 1.0]), 3: Box([0.0, 1.0, -2.0], [1.0, 1.5, 0.0])}
 
 
 def recipes(n: int = 7, seed: int = 3) -> dict[str, Recipe]:
@@ -372,10 +368,7 @@ def test_rff_gradient_envelope_obeys_the_laurent_massart_tail():
     assert (bound / 2 < G).mean() > delta + 4 * error
 
 
-@pytest.mark.parametrize(
-    ("M", "a", "beta", "sharp"),
-    [(20, 3.0, 0.5, False), (1, 0.01, 50.0, True)],
-)
+@pytest.mark.parametrize(("M", "a", "beta", "sharp"), [(20, 3.0, 0.5, False), (1, 0.01, 50.0, True)])
 def test_elu_envelope_obeys_the_papers_bound(M, a, beta, sharp):
     """Corollary "Conditional ELU/RFM": B_elu exceeds its bound with probability at most delta.
 

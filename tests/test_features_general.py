@@ -369,8 +369,10 @@ def distance_gradient(x: np.ndarray, edges: np.ndarray) -> list[float]:
     with mpmath.workdps(60):
         h = mpmath.mpf(10) ** -20
         px, py = (mpmath.mpf(float(c)) for c in x)
-        rows = [(distance_function(px + a, py + b, edges, 1), distance_function(px - a, py - b, edges, 1)) for a, b in
-                ((h, 0), (0, h))]  # fmt: skip
+        rows = [
+            (distance_function(px + a, py + b, edges, 1), distance_function(px - a, py - b, edges, 1))
+            for a, b in ((h, 0), (0, h))
+        ]
         return [float((up - down) / (2 * h)) for up, down in rows]
 
 
@@ -1007,9 +1009,7 @@ def test_features_of_a_users_map_follow_the_chain_rule():
 
 def test_maps_may_change_the_number_of_coordinates():
     """A field that depends on the distance from a line only: two coordinates in, one out."""
-    features = mapped(
-        RFF, lambda x: np.square(x).sum(axis=1, keepdims=True), lambda x: 2.0 * x[:, None, :]
-    ).bind(BOX)  # fmt: skip
+    features = mapped(RFF, lambda x: np.square(x).sum(axis=1, keepdims=True), lambda x: 2.0 * x[:, None, :]).bind(BOX)
     assert features.dimension == 2 and features.inner.dimension == 1
     assert gradient_error(features, inside(BOX), 2e-4).max() < 1e-7
 

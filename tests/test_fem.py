@@ -149,8 +149,12 @@ def test_l_shape_on_a_finer_mesh_and_more_features(velocity: tuple[float, float]
         for level, difference in zip((3, 4, 5, 6), found, strict=True):
             study_table.add(
                 "finite elements, L-shape",
-                velocity=str(velocity), features=waves + corner, rank=space.rank, level=level, difference=difference,
-            )  # fmt: skip
+                velocity=str(velocity),
+                features=waves + corner,
+                rank=space.rank,
+                level=level,
+                difference=difference,
+            )
         assert found[3] < TOLERANCE
 
 
@@ -245,9 +249,11 @@ def plate_domain(path: Path, n: int = 3) -> rk.Mesh:
         np.column_stack([nodes, np.zeros(len(nodes))]),
         [("triangle6", cells), ("line3", hole), ("line3", outer)],
         cell_data={"gmsh:physical": tags, "gmsh:geometrical": tags},
-        field_data={name: np.array([tag, dim]) for name, tag, dim in
-                    (("right", 1, 1), ("walls", 2, 1), ("hole", 3, 1), ("plate", 4, 2))},
-    )  # fmt: skip
+        field_data={
+            name: np.array([tag, dim])
+            for name, tag, dim in (("right", 1, 1), ("walls", 2, 1), ("hole", 3, 1), ("plate", 4, 2))
+        },
+    )
     meshio.write(path, mesh, file_format="gmsh22", binary=False)
     return rk.Mesh.from_file(path)
 

@@ -172,9 +172,14 @@ def test_blocks_of_points_are_invisible(field):
     cuts = [slice(0, rows), slice(rows, 2 * rows), slice(2 * rows, None)]
     draws = field.sample(2, seed=0)
     for of in (
-        field.mean, field.std, field.gradient, field.gradient_std, lambda x: field.interval(x, 0.9)[1],
-        lambda x: field.exceedance(x, 0.2), lambda x: draws(x).T,
-    ):  # fmt: skip
+        field.mean,
+        field.std,
+        field.gradient,
+        field.gradient_std,
+        lambda x: field.interval(x, 0.9)[1],
+        lambda x: field.exceedance(x, 0.2),
+        lambda x: draws(x).T,
+    ):
         assert_array_equal(of(x), np.concatenate([of(x[cut]) for cut in cuts]))
 
 

@@ -123,9 +123,7 @@ def test_a_step_in_the_plane_is_good_to_a_thousandth():
     user is told."""
     space = rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(60, 0.5)))
     disk = lambda x: (np.square(x - 0.4).sum(axis=1) < 0.23**2).astype(float)
-    assert_allclose(
-        space.rule_for("disk", lambda x: disk(x)[:, None]).integrate(disk), math.pi * 0.23**2, rtol=1e-3
-    )
+    assert_allclose(space.rule_for("disk", lambda x: disk(x)[:, None]).integrate(disk), math.pi * 0.23**2, rtol=1e-3)
 
 
 def test_a_function_that_no_rule_resolves_is_said_or_refused():
@@ -142,6 +140,7 @@ def test_a_function_that_no_rule_resolves_is_said_or_refused():
 def test_a_narrow_source_is_followed_when_it_moves():
     """f(x, t) is looked at at the times it is asked for: at each of them the total must be there, whatever the unit of
     time."""
+
     def moving(x, t):
         return spot([0.2 + 0.6 * (t / 1e6)], 0.003)(x)
 
@@ -198,6 +197,7 @@ def test_a_forecast_on_the_way_changes_no_bit():
 @pytest.mark.parametrize("cut", [3, 20])
 def test_a_saved_filter_goes_on_bit_for_bit_with_a_source_that_becomes_narrow(cut, tmp_path):
     """Nothing of what was looked at before the save is needed after it."""
+
     def shrinking(x, t):
         return spot([0.2 + 0.07 * t], 0.3 * math.exp(-3.0 * t) + 0.004)(x)
 
@@ -270,9 +270,7 @@ def test_a_flux_that_no_rule_resolves_is_refused():
 # --- averages --------------------------------------------------------------------------------------------------------
 
 L_SHAPE = rk.Polygon([[0.0, 0.0], [2.0, 0.0], [2.0, 1.0], [1.0, 1.0], [1.0, 2.0], [0.0, 2.0]])
-HOLE = rk.Polygon(
-    [[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [0.0, 2.0]], [[[0.5, 0.5], [1.3, 0.6], [1.1, 1.4], [0.6, 1.2]]]
-)
+HOLE = rk.Polygon([[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [0.0, 2.0]], [[[0.5, 0.5], [1.3, 0.6], [1.1, 1.4], [0.6, 1.2]]])
 BOXES = np.array([[0.4, 0.3, 1.7, 1.6], [0.9, 0.9, 1.2, 1.1], [0.2, 0.1, 0.5, 0.3], [0.0, 0.0, 2.0, 2.0]])
 
 

@@ -230,6 +230,7 @@ def test_where_zero_lies_does_not_decide_whether_a_switch_is_found(at):
 
 def test_a_small_step_on_a_large_source_is_found():
     """100, and 1.9 more from t = 0.96: insulated, so the mean is the integral, 100.076; 1e-4 is ten panels of 1e-7."""
+
     def source(x, t):
         return 100.0 + 1.9 * (t >= 0.96) + 0.0 * x[:, 0]
 
@@ -241,6 +242,7 @@ def test_a_small_step_on_a_large_source_is_found():
 @pytest.mark.parametrize("base", [0.0, 1.0])
 def test_a_source_that_switches_beside_a_changing_coefficient_is_found(at, base):
     """The diffusion of an insulated uniform bar changes nothing: base + 50 (1 - at); ten steps of 1e-5."""
+
     def source(x, t):
         return base + 50.0 * (t >= at) + 0.0 * x[:, 0]
 
@@ -279,6 +281,7 @@ def test_values_along_a_wall_are_lifted_by_their_own_shape_at_every_time():
     """Smooth then with a jump then smooth: each time has the lift of the same values held for good.
 
     Two routes: the function of time, and a number or a steady function in a space of its own."""
+
     def smooth(x, t):
         return 1.0 + x[:, 1] ** 2
 
@@ -426,9 +429,11 @@ def test_a_table_of_a_problem_file_is_followed_in_one_gap(tmp_path):
             "boundary": {"x-": {"value": {"file": "wall.csv"}}, "x+": {"flux": 0.0}},
             "sources": [{"name": "p", "place": [0.5], "width": 0.1, "strength": {"file": "pump.csv"}}],
         },
-        "features": {"count": 60, "length_scale": 0.2}, "prior": {"std": 1.0, "length": 0.3},
-        "sensors": {"noise": 0.1, "table": [{"id": "A", "at": 0.3}]}, "input": {"time_unit": "h"},
-    }  # fmt: skip
+        "features": {"count": 60, "length_scale": 0.2},
+        "prior": {"std": 1.0, "length": 0.3},
+        "sensors": {"noise": 0.1, "table": [{"id": "A", "at": 0.3}]},
+        "input": {"time_unit": "h"},
+    }
     model = Problem.from_dict(problem, folder=tmp_path).build().model
     one = model.field(carried(model, 0.0, 55.2), 55.2).mean(X)
     many = model.field(carried(model, *np.arange(56.0), 55.2), 55.2).mean(X)
@@ -472,13 +477,15 @@ PLACES = {
     "flux series, ambient function": {"boundary": {"x-": rk.Neumann(BEND), "*": rk.Robin(2.0, wave)}},
     "ambient series, source function": {"source": wave, "boundary": {"x-": rk.Robin(2.0, BEND), "*": rk.Neumann(0.2)}},
     "carried along": {
-        "source": wave, "velocity": (2.0, 1.0), "boundary": {"x-": rk.Dirichlet(BEND), "*": rk.Neumann()},
+        "source": wave,
+        "velocity": (2.0, 1.0),
+        "boundary": {"x-": rk.Dirichlet(BEND), "*": rk.Neumann()},
     },
     "beside unknowns": {
         "source": wave,
         "boundary": {"x-": rk.Dirichlet(BEND), "x+": rk.Unknown((2.0, 1.0), rk.RandomWalk(0.3)), "*": rk.Neumann(wave)},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -521,6 +528,7 @@ def test_what_the_forcing_does_to_a_single_mode_is_the_integral():
 
 def test_a_function_too_rough_to_follow_is_said_and_not_refused():
     """Values without memory from look to look: the cap ends the halving, the step is finite, and a series is silent."""
+
     def noise(t):
         return np.modf(np.sin(t * 1e7) * 1e5)[0][:, None]
 
@@ -558,13 +566,14 @@ FACTORS = {
     "velocity that oscillates": {"velocity": rk.modulated((4.0, 1.0), lambda t: np.cos(40.0 * t))},
     "diffusion that falls a hundredfold": {"diffusion": rk.modulated(0.3, lambda t: np.exp(-4.6 * t))},
     "reaction that is switched on": {
-        "reaction": rk.modulated(3.0, lambda t: 1.0 if t > 0.37 else 0.0), "velocity": (1.0, 0.0),
+        "reaction": rk.modulated(3.0, lambda t: 1.0 if t > 0.37 else 0.0),
+        "velocity": (1.0, 0.0),
     },
     "diffusion and a moving wall": {
         "diffusion": rk.modulated(0.3, lambda t: 1.5 + np.sin(9.0 * t)),
         "boundary": {"x-": rk.Dirichlet(BEND), "*": rk.Neumann(0.1)},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FACTORS)

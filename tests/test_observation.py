@@ -11,11 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import rfkalman as rk
 from rfkalman.core.errors import OutsideDomainError, ShapeError, ValueRangeError
 
-BOXES = {
-    1: rk.Box([-1.0], [2.0]),
-    2: rk.Box([0.0, 10.0], [1.0, 12.0]),
-    3: rk.Box([0.0, 0.0, 0.0], [1.0, 2.0, 1.0]),
-}
+BOXES = {1: rk.Box([-1.0], [2.0]), 2: rk.Box([0.0, 10.0], [1.0, 12.0]), 3: rk.Box([0.0, 0.0, 0.0], [1.0, 2.0, 1.0])}
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +143,14 @@ def test_sensors_on_the_boundary_read_exactly_zero_for_a_conforming_space(spaces
 def test_no_sensors_are_a_batch_without_rows(spaces, d):
     empty = np.zeros((0, d))
     for functional in (
-        rk.points(empty), rk.gradients(empty, 0), rk.averages(empty, empty), 2.0 * rk.points(empty),
-        rk.points(empty) + rk.points(empty), rk.combine(np.zeros((0, 0)), rk.points(empty)),
+        rk.points(empty),
+        rk.gradients(empty, 0),
+        rk.averages(empty, empty),
+        2.0 * rk.points(empty),
+        rk.points(empty) + rk.points(empty),
+        rk.combine(np.zeros((0, 0)), rk.points(empty)),
         rk.stack(rk.points(empty), rk.averages(empty, empty)),
-    ):  # fmt: skip
+    ):
         assert functional.n == 0
         assert functional.matrix(spaces[d]).shape == (0, spaces[d].rank)
 

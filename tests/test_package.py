@@ -60,8 +60,16 @@ def test_the_source_distribution_runs_its_own_tests(unpacked):
     """Helpers, fixtures, pages and examples are there: one file of tests of each kind is run from the archive."""
     folder, _ = unpacked
     environment = os.environ | {"PYTHONPATH": str(folder / "src")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_processes.py",
-               "tests/problem/test_units.py"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/test_processes.py",
+        "tests/problem/test_units.py",
+    ]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
 
@@ -73,7 +81,14 @@ def test_every_dependency_declares_the_lowest_version_that_is_tested():
     )
     pinned = {line.split("==")[0].lower() for line in done.stdout.split()}
     extras = PROJECT["optional-dependencies"]
-    declared = [*PROJECT["dependencies"], *extras["app"], *extras["export"], *extras["plot"], *extras["xarray"],
-                *extras["geometry"], *extras["mesh"]]  # fmt: skip
+    declared = [
+        *PROJECT["dependencies"],
+        *extras["app"],
+        *extras["export"],
+        *extras["plot"],
+        *extras["xarray"],
+        *extras["geometry"],
+        *extras["mesh"],
+    ]
     names = {re.split(r"[>=\[]", line)[0].lower() for line in declared} - {"rfkalman"}
     assert pinned == names

@@ -403,9 +403,7 @@ def split_and_whole(propagator: Propagator, generator: Generator) -> tuple[Linea
     whole = propagator.step(generator, 0.2, 1.1)
     first, second = propagator.step(generator, 0.2, 0.53), propagator.step(generator, 0.53, 1.1)
     split = LinearStep(
-        second.F @ first.F,
-        second.F @ first.g + second.g,
-        np.hstack([second.F @ first.noise_root, second.noise_root]),
+        second.F @ first.F, second.F @ first.g + second.g, np.hstack([second.F @ first.noise_root, second.noise_root])
     )
     return split, whole
 

@@ -45,8 +45,16 @@ def test_the_quick_start_runs_line_by_line(tmp_path):
     assert done.returncode == 0, done.stderr
     for line in commands:
         # `watch -` reads standard input, which is at its end.
-        done = subprocess.run(line, shell=True, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, f"{line}: {done.stderr}"
         assert "Warning" not in done.stderr, f"{line}: {done.stderr}"
     assert (tree / "field.nc").stat().st_size > 1000 and sys.executable

@@ -229,15 +229,30 @@ def test_a_timeline_draws_jumps_readings_truth_and_forecast() -> None:
     times = [0.0, 1.0, 1.0, 2.0, 3.0]
     mean, std = [0.0, 0.0, 1.0, 1.2, 1.3], [2.0, 2.0, 0.5, 0.5, 0.6]
     (ax,) = report.timeline(
-        times, mean, std, ([1.0, 1.5], [1.1, np.nan]), truth=[1.0] * 5, forecast_from=2.0, events={"batch": [1.0]},
-        quantity="level", unit="m", time_unit="h",
-    ).axes  # fmt: skip
+        times,
+        mean,
+        std,
+        ([1.0, 1.5], [1.1, np.nan]),
+        truth=[1.0] * 5,
+        forecast_from=2.0,
+        events={"batch": [1.0]},
+        quantity="level",
+        unit="m",
+        time_unit="h",
+    ).axes
     assert_allclose(_curve(ax, "mean").get_xydata(), np.c_[times, mean][:4])
     assert_allclose(_curve(ax, "forecast mean").get_xydata(), np.c_[times, mean][3:])
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xlim()) == ("time [h]", "level [m]", (0.0, 3.0))
     assert _labels(ax) == [
-        "90 % band", "50 % band", "mean", "forecast, 90 % band", "forecast mean", "truth", "readings", "batch",
-    ]  # fmt: skip
+        "90 % band",
+        "50 % band",
+        "mean",
+        "forecast, 90 % band",
+        "forecast mean",
+        "truth",
+        "readings",
+        "batch",
+    ]
 
 
 def test_the_value_axis_of_a_timeline_shows_everything_but_the_widest_bands() -> None:

@@ -30,13 +30,15 @@ def space_of(name: str) -> rk.WhitenedSpace:
             LINE, 0.3, source=0.2, boundary={"x-": rk.Dirichlet(wall), "x+": rk.Unknown((1.0, 0.5), rk.RandomWalk(0.3))}
         ),
         "flux": rk.LinearPDE(
-            LINE, rk.layers(0, [0.7], [0.2, 0.6]), velocity=[0.3],
+            LINE,
+            rk.layers(0, [0.7], [0.2, 0.6]),
+            velocity=[0.3],
             boundary={"x-": rk.Dirichlet(wall), "x+": rk.Neumann(rk.Unknown(0.5, rk.OrnsteinUhlenbeck(0.4, 2.0)))},
         ),
         "functions": rk.LinearPDE(
             LINE, lambda x: 0.3 + 0.1 * x[:, 0], source=lambda x, t: np.cos(3.0 * t) * x[:, 0], boundary=rk.Neumann(0.0)
         ),
-    }[name]  # fmt: skip
+    }[name]
     return rk.whiten(pde, rk.GaussianRFF(24, 0.6, seed=3) + rk.Constant())
 
 

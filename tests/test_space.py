@@ -530,8 +530,12 @@ def test_whitening_accuracy_against_the_floor(study_table):
             error = abs(eigvalsh(space.stiffness)[0] - 2 * np.pi**2)
             study_table.add(
                 "Whitening against the floor (bubble RFF, M = 400, gamma = 5)",
-                floor=floor, seed=seed, rank=space.rank, eta=space.report().eta, lambda1_error=float(error),
-            )  # fmt: skip
+                floor=floor,
+                seed=seed,
+                rank=space.rank,
+                eta=space.report().eta,
+                lambda1_error=float(error),
+            )
             assert space.report().eta < 1e-4
             if floor <= 1e-12:
                 assert error < 1e-9

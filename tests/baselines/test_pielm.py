@@ -295,8 +295,16 @@ def test_collocation_in_space_and_time_recovers_a_trajectory_from_its_start():
     for nu in (0.3, 1.5):
         source = lambda x, t: (0.3 * math.pi**2 - 1.0) * np.sin(math.pi * x[:, 0]) * math.exp(-t)
         pde = rk.LinearPDE(rk.Box([0.0], [1.0]), nu, source=source)
-        field = pielm.fit(features, pde, prior, interior=CYLINDER.quadrature(16).points, residual_std=1e-6,
-                          sensors=early, noise_std=1e-4, y=decaying(early))  # fmt: skip
+        field = pielm.fit(
+            features,
+            pde,
+            prior,
+            interior=CYLINDER.quadrature(16).points,
+            residual_std=1e-6,
+            sensors=early,
+            noise_std=1e-4,
+            y=decaying(early),
+        )
         errors.append(np.abs(field.mean(end) - decaying(end)).max())
     assert errors[0] < 1e-3 and errors[1] > 0.1
 

@@ -43,10 +43,7 @@ def test_with_all_modes_the_reduced_filters_are_those_of_the_grid(velocity):
     model = pod.reduced_model(grid, fields, rank=grid.n_nodes)
     members = ensembles.sample(prior, 12, np.random.default_rng(3))
     reduced = model.reduce_ensemble(members)
-    filters = [
-        lambda: {"inflation": 1.05},
-        lambda: {"analyse": partial(ensembles.enkf, rng=np.random.default_rng(4))},
-    ]
+    filters = [lambda: {"inflation": 1.05}, lambda: {"analyse": partial(ensembles.enkf, rng=np.random.default_rng(4))}]
     for options in filters:
         whole = ensembles.run(members, grid.sequence(batches), **options())
         small = ensembles.run(reduced, model.sequence(batches), **options())

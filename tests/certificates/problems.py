@@ -59,11 +59,20 @@ class Problem:
     def bound(self, **changes):
         found = self.route
         numbers = {
-            "epsilon": found.epsilon, "rank": self.space.rank, "dt": found.dt, "horizon": found.horizon,
-            "constant": found.constant, "stability": found.stability, "noise_std": self.sigma,
-            "n_obs": self.observations[0].n_obs, "gram_deviation": self.deviation, "information": self.information,
-            "bias": found.bias, "trace": self.trace, "is_projection": found.route != "Galerkin",
-        }  # fmt: skip
+            "epsilon": found.epsilon,
+            "rank": self.space.rank,
+            "dt": found.dt,
+            "horizon": found.horizon,
+            "constant": found.constant,
+            "stability": found.stability,
+            "noise_std": self.sigma,
+            "n_obs": self.observations[0].n_obs,
+            "gram_deviation": self.deviation,
+            "information": self.information,
+            "bias": found.bias,
+            "trace": self.trace,
+            "is_projection": found.route != "Galerkin",
+        }
         return co.contraction(**(numbers | changes))
 
     def mean_square_errors(self, n_streams, rng, start, misfits=None):

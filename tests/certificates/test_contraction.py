@@ -114,9 +114,18 @@ def test_readings_of_the_true_field_bias_the_mean_by_what_carry_says():
 def test_constants_are_those_of_the_proof():
     """C_T = 3 (1 + 2 (S C T)^2), terms apart; plain arithmetic."""
     bound = co.contraction(
-        epsilon=0.1, rank=5, dt=0.2, horizon=2.0, constant=0.5, stability=1.5, order=2.0, noise_std=0.3, n_obs=10,
-        gram_deviation=0.25, failure_probs=(0.01, 0.02, 0.03),
-    )  # fmt: skip
+        epsilon=0.1,
+        rank=5,
+        dt=0.2,
+        horizon=2.0,
+        constant=0.5,
+        stability=1.5,
+        order=2.0,
+        noise_std=0.3,
+        n_obs=10,
+        gram_deviation=0.25,
+        failure_probs=(0.01, 0.02, 0.03),
+    )
     C_T = 3.0 * (1.0 + 2.0 * 1.5**2)
     assert bound.amplification == pytest.approx(C_T)
     assert bound.bias == pytest.approx(1.5 * 0.5 * 2.0 * (0.1 + 0.04))
@@ -135,9 +144,15 @@ def test_constants_are_those_of_the_proof():
 def test_the_bound_tightens_and_loosens_as_it_should():
     """Half the step quarters the time term; more sensors, less noise and a smaller epsilon lower theirs."""
     base = {
-        "epsilon": 0.1, "rank": 5, "dt": 0.2, "horizon": 1.0, "constant": 0.5, "noise_std": 0.3, "n_obs": 10,
+        "epsilon": 0.1,
+        "rank": 5,
+        "dt": 0.2,
+        "horizon": 1.0,
+        "constant": 0.5,
+        "noise_std": 0.3,
+        "n_obs": 10,
         "gram_deviation": 0.5,
-    }  # fmt: skip
+    }
 
     def term(name, **changes):
         return co.contraction(**(base | changes)).terms[name]
@@ -182,9 +197,15 @@ def test_the_accumulated_condition_takes_over_where_the_per_time_one_fails():
 def test_the_remedy_follows_the_dominant_term(changes, dominant, word):
     """A target that is missed is answered by what would help most; one that is met needs nothing."""
     numbers = {
-        "epsilon": 0.01, "rank": 3, "dt": 0.1, "horizon": 1.0, "constant": 1.0, "bias": 0.01, "trace": 1e-4,
+        "epsilon": 0.01,
+        "rank": 3,
+        "dt": 0.1,
+        "horizon": 1.0,
+        "constant": 1.0,
+        "bias": 0.01,
+        "trace": 1e-4,
         "information": 1e-3,
-    }  # fmt: skip
+    }
     bound = co.contraction(**(numbers | changes))
     assert bound.dominant == dominant
     finding = next(f for f in bound.findings(target=0.5) if f.quantity.startswith("rms error"))
@@ -204,9 +225,14 @@ def test_probabilities_add_up_and_never_below_zero():
 
 @pytest.mark.parametrize(
     ("changes", "match"),
-    [({"epsilon": -1.0}, "epsilon"), ({"stability": 0.5}, "stability"), ({"noise_std": 1.0}, "all three"),
-     ({"rank": 0}, "rank"), ({"dt": 0.0}, "dt")],
-)  # fmt: skip
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"stability": 0.5}, "stability"),
+        ({"noise_std": 1.0}, "all three"),
+        ({"rank": 0}, "rank"),
+        ({"dt": 0.0}, "dt"),
+    ],
+)
 def test_impossible_numbers_are_refused(changes, match):
     numbers = {"epsilon": 0.0, "rank": 1, "dt": 0.1, "horizon": 1.0, "constant": 0.0}
     with pytest.raises(ValueRangeError, match=match):

@@ -181,10 +181,14 @@ def test_many_fields_are_carried_as_one_by_one():
     prior, steps, observations, truths = small(1)
     together = bound_of(prior, steps, observations, truths)
     alone = [
-        bound_of(prior, steps, observations,
-                 Truths(truths.coeffs[:, :, [k]], truths.missed[:, [k]], tuple(y[:, [k]] for y in truths.readings)))
+        bound_of(
+            prior,
+            steps,
+            observations,
+            Truths(truths.coeffs[:, :, [k]], truths.missed[:, [k]], tuple(y[:, [k]] for y in truths.readings)),
+        )
         for k in range(3)
-    ]  # fmt: skip
+    ]
     assert_allclose(together.bounds, np.max([one.bounds for one in alone], axis=0), rtol=1e-12)
     assert_allclose(together.last, max(one.last for one in alone), rtol=1e-12)
 
@@ -215,21 +219,26 @@ def test_a_forced_model_has_the_errors_of_the_unforced_one():
 
 # -- a problem file ---------------------------------------------------------------------------------------------------
 
+
 def bar(boundary=None, **features):
     """A bar held at zero at both ends, five sensors, nothing unknown but the field."""
-    return Problem.from_dict({
-        "version": 1,
-        "title": "A bar",
-        "domain": {"kind": "interval", "lower": 0, "upper": 1, "unit": "m"},
-        "field": {"name": "temperature", "unit": "degC"},
-        "physics": {"diffusion": "0.02 m2/min", "boundary": boundary or {"*": {"value": 0}}},
-        "features": {"count": 14, "length_scale": "0.25 m", "floor": 1e-4} | features,
-        "prior": {"mean": 0, "std": 1, "length": "0.15 m"},
-        "sensors": {"table": [{"id": f"s{i}", "at": x} for i, x in enumerate((0.15, 0.3, 0.42, 0.6, 0.85))],
-                    "noise": 0.05},
-        "time": {"unit": "min", "step": "0.2 min"},
-        "input": {"time_unit": "min"},
-    })  # fmt: skip
+    return Problem.from_dict(
+        {
+            "version": 1,
+            "title": "A bar",
+            "domain": {"kind": "interval", "lower": 0, "upper": 1, "unit": "m"},
+            "field": {"name": "temperature", "unit": "degC"},
+            "physics": {"diffusion": "0.02 m2/min", "boundary": boundary or {"*": {"value": 0}}},
+            "features": {"count": 14, "length_scale": "0.25 m", "floor": 1e-4} | features,
+            "prior": {"mean": 0, "std": 1, "length": "0.15 m"},
+            "sensors": {
+                "table": [{"id": f"s{i}", "at": x} for i, x in enumerate((0.15, 0.3, 0.42, 0.6, 0.85))],
+                "noise": 0.05,
+            },
+            "time": {"unit": "min", "step": "0.2 min"},
+            "input": {"time_unit": "min"},
+        }
+    )
 
 
 def test_the_filter_of_a_problem_file_stays_below_the_line_for_fields_drawn_from_its_prior():
@@ -254,18 +263,22 @@ def test_the_filter_of_a_problem_file_stays_below_the_line_for_fields_drawn_from
         y = rich.space(sensors) @ z + 0.05 * rng.standard_normal((len(sensors), K))
         sequence.append((step if n else None, rk.Observation(setup.space(sensors), std=0.05), y))
         fields.append(rich.space(x) @ z)
-    errors = np.array([
-        np.sqrt(np.square(streams.means @ setup.space(x).T - fields[n].T).mean(axis=1))
-        for n, streams in enumerate(kalman.run_streams(prior, sequence))
-    ])  # fmt: skip
+    errors = np.array(
+        [
+            np.sqrt(np.square(streams.means @ setup.space(x).T - fields[n].T).mean(axis=1))
+            for n, streams in enumerate(kalman.run_streams(prior, sequence))
+        ]
+    )
     worst = errors.max(axis=0)
     assert (worst > found.largest).mean() <= allowance(0.05, K)
     assert (errors[-1] > found.last).mean() <= allowance(0.05, K)
     assert found.largest <= 2.0 * np.quantile(worst, 0.95) and found.last <= 2.0 * np.quantile(errors[-1], 0.95)
     assert (worst > 0.5 * found.largest).mean() > allowance(0.05, K)
     # The band's verdict is that of the same fields.
-    spread = [math.sqrt(np.square(S).sum()) for S in pr.covariance_roots(
-        prior, [step] * 7, [obs for _, obs, _ in sequence]).analyses]  # fmt: skip
+    spread = [
+        math.sqrt(np.square(S).sum())
+        for S in pr.covariance_roots(prior, [step] * 7, [obs for _, obs, _ in sequence]).analyses
+    ]
     assert_allclose(found.ratios, np.sqrt(np.square(errors).mean(axis=1)) / spread, rtol=0.2)
 
 

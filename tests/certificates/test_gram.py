@@ -297,8 +297,9 @@ def test_the_under_observed_benchmark_is_a_result_with_a_remedy():
     assert "too few for a single coefficient" in lines[1].remedy
     assert (lines[1].value, lines[1].limit) == (found.needed.n_obs, 24)
     assert {line.statement for line in lines} == {
-        "Time-uniform effective-rank Gram concentration", "Per-time Gram versus accumulated information"
-    }  # fmt: skip
+        "Time-uniform effective-rank Gram concentration",
+        "Per-time Gram versus accumulated information",
+    }
     assert lines[2].value > 1.0  # a bound that says nothing is reported as it is
 
 
@@ -340,9 +341,13 @@ def test_failure_frequencies_stay_below_chernoff(study_table, small):
             seen = frequency(space, N_o, eta, 2000, UNIT.sample, rng)
             bound = gram.chernoff(N_o, L, space.rank, eta).total
             study_table.add(
-                f"Gram deviation above eta, 2000 draws, r = {space.rank}, L = {L:.1f}", eta=eta, sensors=N_o,
-                frequency=float(seen), chernoff=bound, twice=gram.chernoff(N_o, 2 * L, space.rank, eta).total,
-            )  # fmt: skip
+                f"Gram deviation above eta, 2000 draws, r = {space.rank}, L = {L:.1f}",
+                eta=eta,
+                sensors=N_o,
+                frequency=float(seen),
+                chernoff=bound,
+                twice=gram.chernoff(N_o, 2 * L, space.rank, eta).total,
+            )
             assert seen <= bound + 3.0 * math.sqrt(max(seen * (1.0 - seen), 1e-4) / 2000)
 
 
@@ -361,7 +366,10 @@ def test_sensors_that_the_benchmark_would_need(study_table):
         needed = gram.sample_size(L, space.rank, 0.5, 0.05, 20)
         sizes.append(needed.n_obs)
         study_table.add(
-            f"Sensors per analysis that guarantee the Gram condition, r = {space.rank}", leverage=name, L=float(L),
-            sensors=needed.n_obs, closed_form=needed.closed_form,
-        )  # fmt: skip
+            f"Sensors per analysis that guarantee the Gram condition, r = {space.rank}",
+            leverage=name,
+            L=float(L),
+            sensors=needed.n_obs,
+            closed_form=needed.closed_form,
+        )
     assert sizes == sorted(sizes) and sizes[0] > 24

@@ -303,26 +303,37 @@ def test_findings_say_what_is_certified_and_what_would_tighten_it(paper_draw):
 @pytest.mark.study
 @pytest.mark.parametrize(
     ("n", "length", "floor", "vanilla"),
-    [(120, 1 / 8, 1e-6, False), (300, 1 / 10, 1e-10, False), (500, 1 / 14, 1e-12, False), (700, 1 / 18, 1e-12, True),
-     (900, 1 / 20, 1e-12, False), (900, 1 / 20, 1e-12, True)],
-)  # fmt: skip
+    [
+        (120, 1 / 8, 1e-6, False),
+        (300, 1 / 10, 1e-10, False),
+        (500, 1 / 14, 1e-12, False),
+        (700, 1 / 18, 1e-12, True),
+        (900, 1 / 20, 1e-12, False),
+        (900, 1 / 20, 1e-12, True),
+    ],
+)
 def test_certificates_in_the_plane_up_to_rank_four_hundred(study_table, n, length, floor, vanilla):
     recipe = rk.GaussianRFF(n, length)
     pde = rk.Heat(SQUARE, boundary=NEUMANN) if vanilla else rk.Heat(SQUARE)
     space = rk.whiten(pde, recipe if vanilla else rk.bubble(recipe), floor)
     found, known = leverage.certified(space), truth(space, np.random.default_rng(0))
     study_table.add(
-        "Leverage certificates in the plane", draw="vanilla" if vanilla else "bubble", M=n, floor=floor,
-        rank=space.rank, found=found.realised, certified=found.certified, ratio=found.looseness,
+        "Leverage certificates in the plane",
+        draw="vanilla" if vanilla else "bubble",
+        M=n,
+        floor=floor,
+        rank=space.rank,
+        found=found.realised,
+        certified=found.certified,
+        ratio=found.looseness,
         evaluations=found.n_evaluations,
-    )  # fmt: skip
+    )
     assert known <= found.certified <= 3.0 * known
 
 
 @pytest.mark.study
 @pytest.mark.parametrize(
-    ("n", "vanilla", "seed"),
-    [(80, False, s) for s in range(8)] + [(80, True, s) for s in range(4)] + [(120, False, 0)],
+    ("n", "vanilla", "seed"), [(80, False, s) for s in range(8)] + [(80, True, s) for s in range(4)] + [(120, False, 0)]
 )
 def test_certificates_on_the_draws_of_the_benchmark(study_table, n, vanilla, seed):
     """Realised 69..94 on bubble draws, as in the prototype; A is off by 20-1300x, growing with the draw's |T|. For
@@ -332,12 +343,17 @@ def test_certificates_on_the_draws_of_the_benchmark(study_table, n, vanilla, see
     peak = leverage.realised(space)
     found = leverage.certified(space)
     row = {
-        "draw": "vanilla" if vanilla else "bubble", "M": n, "seed": seed, "rank": space.rank, "realised": peak.value,
+        "draw": "vanilla" if vanilla else "bubble",
+        "M": n,
+        "seed": seed,
+        "rank": space.rank,
+        "realised": peak.value,
         "A 201": leverage.first_order(space, 201, peak=peak).certified,
         "B 201": leverage.two_envelopes(space, 201, peak=peak).certified,
         "B 401": leverage.two_envelopes(space, 401, peak=peak).certified,
-        "by polynomials": found.certified, "evaluations": found.n_evaluations,
-    }  # fmt: skip
+        "by polynomials": found.certified,
+        "evaluations": found.n_evaluations,
+    }
     study_table.add("Leverage certificates (paper draws, length scale 1/8, floor 1e-6)", **row)
     assert peak.value <= found.certified <= 2.0 * found.realised
     assert 20 * peak.value <= row["A 201"] <= 2000 * peak.value
@@ -370,9 +386,12 @@ def test_the_published_leverage_is_that_of_unwindowed_features_off_the_corners(s
         values = np.sort([largest(space, points) for space in spaces])
         spread[name] = values
         study_table.add(
-            "Leverage of 60 vanilla draws by the set of points (paper: about 875)", points=name,
-            smallest=values[0], median=float(np.median(values)), largest=values[-1],
-        )  # fmt: skip
+            "Leverage of 60 vanilla draws by the set of points (paper: about 875)",
+            points=name,
+            smallest=values[0],
+            median=float(np.median(values)),
+            largest=values[-1],
+        )
     inside = spread["201^2 grid without the boundary"]
     assert inside[0] < 875 < inside[-1] and abs(np.median(inside) / 875 - 1.0) < 0.05
     assert spread["closed 201^2 grid"][0] > 875
@@ -392,7 +411,10 @@ def test_hundreds_of_draws_in_the_plane(study_table):
         margin.setdefault("certified", []).append(leverage.certified(space).certified / peak.value)
     for name, ratios in margin.items():
         study_table.add(
-            "Certified over realised leverage, 300 draws in the plane", form=name, smallest=min(ratios),
-            median=float(np.median(ratios)), largest=max(ratios),
-        )  # fmt: skip
+            "Certified over realised leverage, 300 draws in the plane",
+            form=name,
+            smallest=min(ratios),
+            median=float(np.median(ratios)),
+            largest=max(ratios),
+        )
         assert min(ratios) >= 1.0

@@ -71,8 +71,13 @@ def test_the_heat_benchmark_fails_the_gram_condition_and_claims_too_little():
     assert [f.certificate for f in overview.failed if f.needed] == ["error"]
     assert sum("Gram" in f.statement for f in overview.failed if not f.needed) == 3 == len(overview.failed) - 1
     assert {f.certificate for f in overview.findings} == {
-        "leverage", "gram", "approximation", "dynamics", "contraction", "error"
-    }  # fmt: skip
+        "leverage",
+        "gram",
+        "approximation",
+        "dynamics",
+        "contraction",
+        "error",
+    }
     assert sum(f.holds is True for f in overview.findings) >= 12
 
 
@@ -113,8 +118,13 @@ def test_the_table_can_be_read():
     failing = next(i for i, row in enumerate(lines) if "FAILS" in row)
     assert lines[failing + 1].strip() == heat().failed[0].remedy
     assert [row for row in lines if not row.startswith(" ")] == [
-        "leverage", "gram", "approximation", "dynamics", "contraction", "error"
-    ]  # fmt: skip
+        "leverage",
+        "gram",
+        "approximation",
+        "dynamics",
+        "contraction",
+        "error",
+    ]
 
 
 # -- what every table agrees with -------------------------------------------------------------------------------------

@@ -152,7 +152,13 @@ def test_study_ritz_quantity_over_draws(study_table):
                 for t in np.linspace(start, 0.04, 9)
             )
             study_table.add(
-                "Ritz quantity of the two-bump benchmark", seed=seed, rank=space.rank, start=start,
-                supremum=bound.supremum, integral=bound.integral, value=bound.value, galerkin_error=measured,
-            )  # fmt: skip
+                "Ritz quantity of the two-bump benchmark",
+                seed=seed,
+                rank=space.rank,
+                start=start,
+                supremum=bound.supremum,
+                integral=bound.integral,
+                value=bound.value,
+                galerkin_error=measured,
+            )
             assert measured <= bound.value

@@ -70,9 +70,13 @@ def test_measured_residuals_respect_both_routes_on_every_draw():
 def test_study_routes_on_hundreds_of_draws(study_table):
     without_graph, without_time, worst = check_routes(400)
     study_table.add(
-        "Dynamics bounds on random 1-D heat problems", draws=400, violations=0, largest_share_of_bound=float(worst),
-        violated_without_graph_term=int(without_graph), violated_without_time_term=int(without_time),
-    )  # fmt: skip
+        "Dynamics bounds on random 1-D heat problems",
+        draws=400,
+        violations=0,
+        largest_share_of_bound=float(worst),
+        violated_without_graph_term=int(without_graph),
+        violated_without_time_term=int(without_time),
+    )
     assert without_graph > 40 and without_time > 40 and worst <= 1.0
 
 
@@ -185,9 +189,13 @@ def test_study_dynamics_biases_over_draws(study_table):
         final, supremum, analogue = published_biases(space)
         rows.append((final, supremum, analogue))
         study_table.add(
-            "Dynamics bias of the two-bump benchmark (bubble features)", seed=seed, rank=space.rank, final=final,
-            supremum=supremum, ritz_analogue=analogue,
-        )  # fmt: skip
+            "Dynamics bias of the two-bump benchmark (bubble features)",
+            seed=seed,
+            rank=space.rank,
+            final=final,
+            supremum=supremum,
+            ritz_analogue=analogue,
+        )
     low, high = np.min(rows, axis=0), np.max(rows, axis=0)
     for published, a, b in zip((5.7e-6, 6.6e-4, 1.2e-5), low, high, strict=True):
         assert a <= published <= b
@@ -202,9 +210,16 @@ def test_study_routes_of_the_benchmark(study_table):
         for route in (rt.projection_route, rt.galerkin_route):
             found = route(space, truth, start + 0.002 * np.arange(21))
             study_table.add(
-                "Dynamics input of the two-bump benchmark", route=found.route, start=start, epsilon=found.epsilon,
-                C_L=found.graph_constant, M_2=found.regularity, C_b=found.constant,
-                C_b_measured=found.measured_constant, bias=found.bias, local_bound=found.local_bias_bound,
+                "Dynamics input of the two-bump benchmark",
+                route=found.route,
+                start=start,
+                epsilon=found.epsilon,
+                C_L=found.graph_constant,
+                M_2=found.regularity,
+                C_b=found.constant,
+                C_b_measured=found.measured_constant,
+                bias=found.bias,
+                local_bound=found.local_bias_bound,
                 lemma_bound=found.bias_bound,
-            )  # fmt: skip
+            )
             assert found.holds and found.bias <= found.local_bias_bound <= found.bias_bound

@@ -172,14 +172,30 @@ def test_watch_follows_a_growing_file_and_resumes_by_itself(soil, tmp_path, caps
 
 def test_watch_reads_json_lines_from_standard_input(soil, tmp_path):
     """Malformed lines are counted, not fatal; the session ends with the pipe. Two of fourteen are more than 5 %."""
-    lines = [json.dumps({"time": f"2024-03-05T{h:02d}:00", "sensor_id": "T5", "temperature_degC": 4.0 + 0.1 * h})
-             for h in range(12)]  # fmt: skip
+    lines = [
+        json.dumps({"time": f"2024-03-05T{h:02d}:00", "sensor_id": "T5", "temperature_degC": 4.0 + 0.1 * h})
+        for h in range(12)
+    ]
     sensors = (soil / "sensors.csv").read_text().splitlines()[1].split(",")[0]
     text = "\n".join(line.replace('"T5"', json.dumps(sensors)) for line in lines) + '\n{"time": \nnonsense\n'
     done = subprocess.run(
-        [sys.executable, "-m", "rfkalman", "watch", str(soil / "problem.toml"), "-", "--out", str(tmp_path), "--json",
-         "--no-report"], input=text, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "rfkalman",
+            "watch",
+            str(soil / "problem.toml"),
+            "-",
+            "--out",
+            str(tmp_path),
+            "--json",
+            "--no-report",
+        ],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     # Two of fourteen are more than 5 %: the code says so.
     assert done.returncode == 1 and "2 malformed" in done.stderr, done.stderr
     assert done.returncode == 1 and "14.3 % of the readings were set aside" in done.stderr, done.stderr
@@ -195,9 +211,13 @@ def started(arguments: list[str], **streams: object) -> subprocess.Popen:
             signal.signal(number, signal.SIG_DFL)
 
     return subprocess.Popen(
-        [sys.executable, "-m", "rfkalman", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=heard, **streams,
-    )  # fmt: skip
+        [sys.executable, "-m", "rfkalman", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heard,
+        **streams,
+    )
 
 
 def posterior(folder) -> dict[str, bytes]:
@@ -240,8 +260,10 @@ def test_watch_asked_to_stop_writes_what_it_has(soil, tmp_path, number, code):
 
 def test_watch_of_a_pipe_asked_to_stop_loses_nothing_that_was_sent(soil, tmp_path):
     """The writer holds the pipe open and says no more; the wait for it is ended, and every reading is in."""
-    lines = [json.dumps({"time": f"2024-03-05T{h:02d}:00:00Z", "sensor_id": "T5cm", "temperature_degC": 5.0 + h})
-             for h in range(9)]  # fmt: skip
+    lines = [
+        json.dumps({"time": f"2024-03-05T{h:02d}:00:00Z", "sensor_id": "T5cm", "temperature_degC": 5.0 + h})
+        for h in range(9)
+    ]
     watch = ["watch", str(soil / "problem.toml"), "-", "--out", str(tmp_path), "--json"]
     process = started(watch, stdin=subprocess.PIPE)
     process.stdin.write("\n".join(lines) + "\n")
@@ -263,13 +285,15 @@ def test_run_asked_to_stop_writes_what_it_has_and_goes_on_to_the_same_bits(soil,
             (tmp_path / file.name).write_bytes(file.read_bytes())
     table = tmp_path / "table.csv"
     table.write_text("".join(rows))
-    stopping = ("import os, signal, sys; from rfkalman.runs import runner\n"
-                "whole = runner.Runner._go_on\n"
-                "def once(self):\n"
-                "    done = whole(self); os.kill(os.getpid(), signal.SIGTERM) if not once.asked else None\n"
-                "    once.asked = True; return done\n"
-                "once.asked = False; runner.Runner._go_on = once; runner._BATCHES_PER_COMMIT = 5\n"
-                "from rfkalman.cli.app import run; sys.exit(run(sys.argv[1:]))")  # fmt: skip
+    stopping = (
+        "import os, signal, sys; from rfkalman.runs import runner\n"
+        "whole = runner.Runner._go_on\n"
+        "def once(self):\n"
+        "    done = whole(self); os.kill(os.getpid(), signal.SIGTERM) if not once.asked else None\n"
+        "    once.asked = True; return done\n"
+        "once.asked = False; runner.Runner._go_on = once; runner._BATCHES_PER_COMMIT = 5\n"
+        "from rfkalman.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    )
     arguments = ["run", str(problem), str(table), "--out", str(tmp_path / "a"), "--json", "--no-report"]
     done = subprocess.run([sys.executable, "-c", stopping, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 143, done.stderr
@@ -283,9 +307,11 @@ def test_run_asked_to_stop_writes_what_it_has_and_goes_on_to_the_same_bits(soil,
 
 def test_a_second_signal_ends_at_once(tmp_path):
     """In the handler, whatever the program is doing; the code is that of the signal."""
-    code = ("import os, signal; from rfkalman.cli._signals import Stop\n"
-            "with Stop() as stop:\n    os.kill(os.getpid(), signal.SIGTERM); assert stop.asked\n"
-            "    os.kill(os.getpid(), signal.SIGHUP); print('still here')")  # fmt: skip
+    code = (
+        "import os, signal; from rfkalman.cli._signals import Stop\n"
+        "with Stop() as stop:\n    os.kill(os.getpid(), signal.SIGTERM); assert stop.asked\n"
+        "    os.kill(os.getpid(), signal.SIGHUP); print('still here')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 129 and done.stdout == ""
 

@@ -37,8 +37,11 @@ def test_every_number_that_should_hold_does(name):
     """
     (outcome,) = reproduce([name], QUICK)
     (experiment,) = find([name])
-    failed = {row.quantity: f"paper {row.paper}, ours {row.ours}, {row.tolerance}" for row in outcome.rows
-              if row.holds is False}  # fmt: skip
+    failed = {
+        row.quantity: f"paper {row.paper}, ours {row.ours}, {row.tolerance}"
+        for row in outcome.rows
+        if row.holds is False
+    }
     assert {k: v for k, v in failed.items() if k not in experiment.misses} == {}
     missed = {row.quantity: row for row in outcome.rows if row.quantity in experiment.misses}
     assert set(missed) == set(experiment.misses)
@@ -62,8 +65,10 @@ def test_another_setting_misses_the_published_trace(monkeypatch, change, publish
         monkeypatch.setattr(streaming, name, value)
     space = streaming.heat_space(HEAT, HEAT.seeds[0])
     arguments = {"sigma": streaming.SIGMA, "n_times": streaming.N_TIMES}
-    traces = [streaming.trace(streaming.kalman_final(streaming.draw_stream(space, seed, **arguments)).root)
-              for seed in range(32)]  # fmt: skip
+    traces = [
+        streaming.trace(streaming.kalman_final(streaming.draw_stream(space, seed, **arguments)).root)
+        for seed in range(32)
+    ]
     assert abs(np.mean(traces) / published - 1.0) > 0.03
 
 
@@ -210,8 +215,9 @@ def test_map_is_computed_without_the_recursion(monkeypatch):
     np.testing.assert_allclose(found.mean, exact.mean, rtol=0, atol=1e-11 * np.linalg.norm(exact.mean))
     np.testing.assert_allclose(found.cov, exact.cov, rtol=0, atol=1e-11 * np.linalg.norm(exact.cov))
     run = kalman.run
-    monkeypatch.setattr(kalman, "run", lambda prior, items: run(prior, [(items[0][0], items[0][1], np.full(24, np.nan)),
-                                                                        *items[1:]]))  # fmt: skip
+    monkeypatch.setattr(
+        kalman, "run", lambda prior, items: run(prior, [(items[0][0], items[0][1], np.full(24, np.nan)), *items[1:]])
+    )
     wrong = heat.exact_study([[stream, stream]])
     assert wrong["MAP+Laplace"][1].mean == study["MAP+Laplace"][1].mean
     assert wrong["RFM-Kalman"][1].mean != pytest.approx(study["RFM-Kalman"][1].mean, rel=1e-6)

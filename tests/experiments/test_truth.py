@@ -98,8 +98,12 @@ def test_a_flow_that_costs_too_many_digits_is_refused():
 def test_a_time_at_which_the_modes_are_too_few_is_refused():
     """The bumps are 1e-3 on the walls: the series of a field that does not vanish there falls like 1/k, and at t = 0
     the factor e^15 makes 70 of it. A little later the modes have died and all is well."""
-    series = SineSeries.of(rk.Interval(0.0, 1.0), lambda x: np.exp(-0.5 * np.square((x[:, 0] - 0.3) / 0.09)),
-                           diffusivity=0.05, velocity=np.array([1.5]))  # fmt: skip
+    series = SineSeries.of(
+        rk.Interval(0.0, 1.0),
+        lambda x: np.exp(-0.5 * np.square((x[:, 0] - 0.3) / 0.09)),
+        diffusivity=0.05,
+        velocity=np.array([1.5]),
+    )
     x = np.linspace(0.0, 1.0, 11)[:, None]
     with pytest.raises(ValueRangeError, match=r"at t = 0 the 48 modes per axis are too few.*n_modes"):
         series(x, 0.0)

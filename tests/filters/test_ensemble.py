@@ -490,9 +490,14 @@ def test_enkf_rate_study(study_table):
             measured = enkf_errors(sizes, 40 if silent else 400, n_times, silent)
             slopes, errors = fitted_slopes(sizes, measured)
             study_table.add(
-                "EnKF against Kalman, slope over N_e", batches=n_times, perturbed=not silent,
-                mean=float(slopes[0]), mean_error=float(errors[0]), cov=float(slopes[1]), cov_error=float(errors[1]),
-            )  # fmt: skip
+                "EnKF against Kalman, slope over N_e",
+                batches=n_times,
+                perturbed=not silent,
+                mean=float(slopes[0]),
+                mean_error=float(errors[0]),
+                cov=float(slopes[1]),
+                cov_error=float(errors[1]),
+            )
             if silent:
                 assert abs(slopes[1] + 0.5) > 4.0 * errors[1] + 0.05
             else:

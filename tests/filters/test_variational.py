@@ -54,8 +54,10 @@ def test_minimum_and_hessian_are_the_batch_posterior_and_the_filter(r, diagonal)
         assert found.converged
         assert found.gradient_norm <= DESCENT
         for belief, other in [
-            (found.initial, everything.beliefs[0]), (found.final, everything.beliefs[-1]), (found.final, last),
-        ]:  # fmt: skip
+            (found.initial, everything.beliefs[0]),
+            (found.final, everything.beliefs[-1]),
+            (found.final, last),
+        ]:
             assert deviation(belief, (other.mean, other.cov)) < EXACT
         assert found.cost == pytest.approx(everything.cost, rel=EXACT)
         assert_allclose(prior.mean + prior.root @ found.control, found.initial.mean, rtol=1e-14)
@@ -244,9 +246,13 @@ def test_descent_study(study_table):
         worst = deviation(found.final, (last.mean, last.cov))
         largest = float(np.linalg.norm(found.hessian_root, 2) ** 2)
         study_table.add(
-            "4D-Var descent, k = 20", sigma=sigma, largest_eigenvalue=largest, iterations=found.iterations,
-            gradient_norm=found.gradient_norm, against_kalman=worst,
-        )  # fmt: skip
+            "4D-Var descent, k = 20",
+            sigma=sigma,
+            largest_eigenvalue=largest,
+            iterations=found.iterations,
+            gradient_norm=found.gradient_norm,
+            against_kalman=worst,
+        )
         assert found.converged
         # The reference itself may lose eps times the largest eigenvalue in its fast kernels.
         assert worst < max(EXACT, 4 * EPS * largest)

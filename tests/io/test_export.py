@@ -406,10 +406,13 @@ def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
     names = ["=1+2", "+1", "-1", "@SUM(A1)", "T-1", "a=b"]
     table = [{"id": name, "at": 0.1 + 0.1 * i} for i, name in enumerate(names)]
     problem = Problem(
-        domain={"kind": "interval", "lower": 0, "upper": 1}, physics={"diffusion": 1}, prior={"mean": 0, "std": 1},
-        features={"count": 8, "length_scale": 0.5}, sensors={"table": table, "noise": 0.1},
+        domain={"kind": "interval", "lower": 0, "upper": 1},
+        physics={"diffusion": 1},
+        prior={"mean": 0, "std": 1},
+        features={"count": 8, "length_scale": 0.5},
+        sensors={"table": table, "noise": 0.1},
         time={"unit": "h", "start": "2024-01-01T00:00Z"},
-    )  # fmt: skip
+    )
     when = ["2024-01-01T01:00Z"] * len(names)
     with run(problem.build(), {"time": when, "sensor_id": names, "value": [-1.0] * len(names)}) as done:
         rows = rows_of(export(done.record, done.setup, tmp_path / "a.csv", resolution=2)[1])
@@ -554,10 +557,14 @@ def test_every_way_of_indexing_a_lazy_map_gives_what_loading_first_gives(cube):
     loaded = to_xarray(cube, cube.setup, thresholds=[-0.5, 0.5]).load()
     places = xr.DataArray([0, 3, 1], dims="place")
     for take in (
-        {"time": 1}, {"time": [3, 1], "x": 2}, {"threshold": 0, "time": slice(1, 3), "z": [0, 5]},
-        {"time": slice(0, 0)}, {"threshold": [1], "time": places, "x": places},
-        {"threshold": 1, "time": slice(None, None, -1), "y": -1}, {"threshold": 0, "time": slice(0, 0), "x": 3},
-    ):  # fmt: skip
+        {"time": 1},
+        {"time": [3, 1], "x": 2},
+        {"threshold": 0, "time": slice(1, 3), "z": [0, 5]},
+        {"time": slice(0, 0)},
+        {"threshold": [1], "time": places, "x": places},
+        {"threshold": 1, "time": slice(None, None, -1), "y": -1},
+        {"threshold": 0, "time": slice(0, 0), "x": 3},
+    ):
         for name in ("mean", "exceedance"):
             mine = {dim: key for dim, key in take.items() if dim in lazy[name].dims}
             xr.testing.assert_identical(lazy[name].isel(mine).load(), loaded[name].isel(mine))
@@ -597,21 +604,32 @@ def test_times_may_be_written_in_many_ways(soil):
     """All of them are 31 March 2024, 04:00 in Berlin; the text without a zone is read in that of the problem."""
     t = utc(2024, 3, 31, 2)
     for given in (
-        [t], np.array([t]), np.array(["2024-03-31T02:00"], dtype="datetime64[m]"), "2024-03-31T02:00Z",
-        ["2024-03-31T04:00"], ["2024-03-31T04:00:00+02:00"], datetime(2024, 3, 31, 2, tzinfo=UTC),
-        pd.DatetimeIndex(["2024-03-31T02:00"]), [pd.Timestamp("2024-03-31T02:00Z")],
-    ):  # fmt: skip
+        [t],
+        np.array([t]),
+        np.array(["2024-03-31T02:00"], dtype="datetime64[m]"),
+        "2024-03-31T02:00Z",
+        ["2024-03-31T04:00"],
+        ["2024-03-31T04:00:00+02:00"],
+        datetime(2024, 3, 31, 2, tzinfo=UTC),
+        pd.DatetimeIndex(["2024-03-31T02:00"]),
+        [pd.Timestamp("2024-03-31T02:00Z")],
+    ):
         assert _export_plan.chosen_times(given, soil.record, soil.setup).tolist() == [t], given
 
 
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ([1.5], "floats"), ([], "empty"), (["2024-03-31T02:30"], "no such local time"), (["soon"], "cannot be used"),
-        ([None], "must be UTC"), ([0], "before the start"), (np.array(["NaT"], dtype="datetime64[s]"), "NaT"),
+        ([1.5], "floats"),
+        ([], "empty"),
+        (["2024-03-31T02:30"], "no such local time"),
+        (["soon"], "cannot be used"),
+        ([None], "must be UTC"),
+        ([0], "before the start"),
+        (np.array(["NaT"], dtype="datetime64[s]"), "NaT"),
         (np.array([5], dtype="timedelta64[s]"), "must be"),
     ],
-)  # fmt: skip
+)
 def test_a_time_that_is_none_is_refused(soil, given, complaint):
     with pytest.raises(TimeError, match=complaint):
         to_xarray(soil.record, soil.setup, times=given)
@@ -642,10 +660,13 @@ def test_maps_do_not_depend_on_blocks_nor_on_what_is_kept(city, monkeypatch):
 
 def test_what_is_too_large_is_refused_before_anything_is_computed(cube, tmp_path, monkeypatch):
     for options, complaint in (
-        ({"resolution": 1000}, "1000 x 501 x 501"), ({"times": HOUR * np.arange(100_001)}, "at most 100000"),
-        ({"resolution": 201, "times": HOUR * np.arange(1000)}, "fewer times"), ({"resolution": 1}, "at least 2"),
-        ({"level": 1.0}, "between 0 and 1"), ({"thresholds": [np.nan]}, "thresholds"),
-    ):  # fmt: skip
+        ({"resolution": 1000}, "1000 x 501 x 501"),
+        ({"times": HOUR * np.arange(100_001)}, "at most 100000"),
+        ({"resolution": 201, "times": HOUR * np.arange(1000)}, "fewer times"),
+        ({"resolution": 1}, "at least 2"),
+        ({"level": 1.0}, "between 0 and 1"),
+        ({"thresholds": [np.nan]}, "thresholds"),
+    ):
         with pytest.raises(ValueRangeError, match=complaint):
             export(cube, cube.setup, tmp_path / "a.nc", **options)
     monkeypatch.setattr("rfkalman.io.export.MAX_ROWS", 1000)
@@ -673,12 +694,24 @@ def test_the_probability_of_exceedance_is_that_of_the_field():
 @pytest.mark.parametrize(
     ("unit", "text"),
     [
-        ("", "1"), ("degC", "degC"), ("ug/l", "ug/l"), ("µg/m³", "ug/m3"), ("W/m²", "W/m2"), ("mm**2/s", "mm^2/s"),
-        ("kg m-2 s-1", "kg m-2 s-1"), ("°C", "degC"), ("percent", "percent"), ("1/d", "1/d"),
-        ("mg/a", "mg/Julian_year"), ("mol/l", "mol/l"),
-        ("delta_degF", "degR"), ("1e-3", "1e-3"), ("mbar", "mbar"), ("kilometers", "kilometers"),
+        ("", "1"),
+        ("degC", "degC"),
+        ("ug/l", "ug/l"),
+        ("µg/m³", "ug/m3"),
+        ("W/m²", "W/m2"),
+        ("mm**2/s", "mm^2/s"),
+        ("kg m-2 s-1", "kg m-2 s-1"),
+        ("°C", "degC"),
+        ("percent", "percent"),
+        ("1/d", "1/d"),
+        ("mg/a", "mg/Julian_year"),
+        ("mol/l", "mol/l"),
+        ("delta_degF", "degR"),
+        ("1e-3", "1e-3"),
+        ("mbar", "mbar"),
+        ("kilometers", "kilometers"),
     ],
-)  # fmt: skip
+)
 def test_units_are_written_as_udunits_reads_them(unit, text):
     assert udunits(unit) == (text, True)
 

@@ -33,8 +33,13 @@ def test_what_somebody_is_writing_stays(tmp_path):
     """Another process that lives, another part of this one, another target, a name that only looks alike."""
     target = tmp_path / "report.html"
     ours = part_of(target)
-    kept = [ours, tmp_path / f"report.html.{os.getppid()}.00112233.part", tmp_path / "other.html.1.part",
-            tmp_path / "report.html.notes.part", tmp_path / "report.html.00112233.part"]  # fmt: skip
+    kept = [
+        ours,
+        tmp_path / f"report.html.{os.getppid()}.00112233.part",
+        tmp_path / "other.html.1.part",
+        tmp_path / "report.html.notes.part",
+        tmp_path / "report.html.00112233.part",
+    ]
     for path in kept:
         path.touch()
     assert part_of(target) not in kept

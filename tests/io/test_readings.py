@@ -61,18 +61,74 @@ def jsonl(body: bytes, format: TableFormat | None = None) -> list[Chunk]:
 
 CELLS = st.one_of(
     st.sampled_from(
-        [T0, "2024-01-02", "2024-02-30", "2024-01-02 03:04", "2024-01-02T03:04:05.123456789+05:30", "2024-13-01T00:00Z",
-         "2024-01-02T03:04:60Z", "2024-01-02T24:00Z", "0000-01-01T00:00Z", "9999-12-31T23:59:59Z", "1850-01-01T00:00Z",
-         "2024-01-02T03:04:05-23:59", "2024-01-02T03:04+24:00", "2024-01-02T03:04+0100", "2024-01-02T03:04+01",
-         "", " ", "a", " a", "s001", "x" * 300, "12.5", "-0", "+3.", ".5", "-.5e3", "1e400", "nan", "inf", "-inf", "NA",
-         "1_000", "0x10", "1,5", "--1", "1.2.3", "-9999", "-9999.00", "123456789012345678", "0.1234567890123456",
-         "1700000000", "é", "١٢", '"a"', '"1.5"', 'a"b', "\t", "Z", "31.12.2024 14:00", "12/31/2024 02:00:30",
-         "2024/12/31", "01-02-2024T03:04Z", "1/5/24 2:30 PM", "31.12/2024", '"01.02.2024 03:04"', f'"{T0}"', '""', '"',
-         '"""', '"x', 'x"', '"1,5"']
+        [
+            T0,
+            "2024-01-02",
+            "2024-02-30",
+            "2024-01-02 03:04",
+            "2024-01-02T03:04:05.123456789+05:30",
+            "2024-13-01T00:00Z",
+            "2024-01-02T03:04:60Z",
+            "2024-01-02T24:00Z",
+            "0000-01-01T00:00Z",
+            "9999-12-31T23:59:59Z",
+            "1850-01-01T00:00Z",
+            "2024-01-02T03:04:05-23:59",
+            "2024-01-02T03:04+24:00",
+            "2024-01-02T03:04+0100",
+            "2024-01-02T03:04+01",
+            "",
+            " ",
+            "a",
+            " a",
+            "s001",
+            "x" * 300,
+            "12.5",
+            "-0",
+            "+3.",
+            ".5",
+            "-.5e3",
+            "1e400",
+            "nan",
+            "inf",
+            "-inf",
+            "NA",
+            "1_000",
+            "0x10",
+            "1,5",
+            "--1",
+            "1.2.3",
+            "-9999",
+            "-9999.00",
+            "123456789012345678",
+            "0.1234567890123456",
+            "1700000000",
+            "é",
+            "١٢",
+            '"a"',
+            '"1.5"',
+            'a"b',
+            "\t",
+            "Z",
+            "31.12.2024 14:00",
+            "12/31/2024 02:00:30",
+            "2024/12/31",
+            "01-02-2024T03:04Z",
+            "1/5/24 2:30 PM",
+            "31.12/2024",
+            '"01.02.2024 03:04"',
+            f'"{T0}"',
+            '""',
+            '"',
+            '"""',
+            '"x',
+            'x"',
+            '"1,5"',
+        ]
     ),
     st.text(alphabet="0123456789-+.:TZ eE", max_size=30),
     st.text(max_size=8).map(lambda s: s.replace("\n", "").replace("\r", "")),
-)  # fmt: skip
+)
 LINES = st.lists(
     st.one_of(
         st.lists(CELLS, min_size=0, max_size=4).map(",".join),
@@ -112,8 +168,17 @@ def test_array_operations_read_what_the_line_parser_reads(lines, format, end):
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(st.one_of(CELLS, st.floats(allow_nan=False).map(repr), st.decimals(places=4, allow_nan=False,
-       allow_infinity=False, min_value=-10**9, max_value=10**9).map(str)), min_size=1, max_size=20))  # fmt: skip
+@given(
+    st.lists(
+        st.one_of(
+            CELLS,
+            st.floats(allow_nan=False).map(repr),
+            st.decimals(places=4, allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9).map(str),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
 def test_decimals_are_rounded_as_float_rounds_them(cells):
     """Bit for bit: mantissa and power of ten are exact, so one division rounds correctly."""
     raw = [cell.encode()[:40] for cell in cells]
@@ -290,11 +355,16 @@ def test_settings_that_make_no_sense_are_refused():
 def test_dates_in_another_order_are_the_iso_instants():
     """One law for both roads: turned into ISO 8601 by hand, a date is the same instant; without being told, refused."""
     for dates, texts in {
-        "day first": ["31.12.2024 14:00", "31/12/2024 14:00:00", "31-12-2024T14:00", "31.12.24 2:00 PM",
-                      "31.12.2024, 14:00"],
+        "day first": [
+            "31.12.2024 14:00",
+            "31/12/2024 14:00:00",
+            "31-12-2024T14:00",
+            "31.12.24 2:00 PM",
+            "31.12.2024, 14:00",
+        ],
         "month first": ["12/31/2024 14:00", "12.31.2024 02:00 pm", "12/31/24 2:00:00 PM"],
         "year first": ["2024/12/31 14:00", "2024.12.31 14:00:00", "2024-12-31 14:00"],
-    }.items():  # fmt: skip
+    }.items():
         layout = TableFormat(dates=dates, zone="UTC")
         for text in texts:
             [chunk] = csv(f'"{text}",a,1\n'.encode(), layout)
@@ -473,8 +543,12 @@ def test_infinite_values_are_handed_on():
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(body=st.one_of(st.binary(max_size=300), st.lists(CELLS).map(lambda c: "\n".join(c).encode("utf-8", "replace"))),
-       format=FORMATS, carrier=st.sampled_from([read_csv, read_jsonl]), final=st.booleans())  # fmt: skip
+@given(
+    body=st.one_of(st.binary(max_size=300), st.lists(CELLS).map(lambda c: "\n".join(c).encode("utf-8", "replace"))),
+    format=FORMATS,
+    carrier=st.sampled_from([read_csv, read_jsonl]),
+    final=st.booleans(),
+)
 def test_nothing_that_arrives_is_fatal_and_nothing_goes_unaccounted(body, format, carrier, final):
     """Every line that is not blank is a reading, a rejection with a known reason, or was not asked for."""
     data = (HEADER if carrier is read_csv else b"") + body
@@ -567,8 +641,10 @@ def test_limits_are_settings():
     format = TableFormat(limits=Limits(name_chars=3, earliest_ns=T0_NS, line_bytes=200))
     body = f"{T0},abcd,1\n2024-01-01T00:00Z,a,1\n{T0},abc,1{'0' * 300}\n{T0},abc,1\n"
     assert [reason for _, reason in rejected(csv(body, format))] == [
-        "sensor name not usable", "time out of bounds", "line too long",
-    ]  # fmt: skip
+        "sensor name not usable",
+        "time out of bounds",
+        "line too long",
+    ]
 
 
 # -- frames ---------------------------------------------------------------------------------------------------------

@@ -34,10 +34,24 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 #: Keys that the examples leave to their defaults.
 MORE = (
-    "features.count", "features.length_scale", "features.floor", "features.seed", "features.max_rank",
-    "physics.reaction", "physics.source", "physics.velocity", "physics.capacity", "prior.smoothness", "input.gate",
-    "time.step", "time.reorder", "output.resolution", "output.maps", "output.level", "output.every",
-)  # fmt: skip
+    "features.count",
+    "features.length_scale",
+    "features.floor",
+    "features.seed",
+    "features.max_rank",
+    "physics.reaction",
+    "physics.source",
+    "physics.velocity",
+    "physics.capacity",
+    "prior.smoothness",
+    "input.gate",
+    "time.step",
+    "time.reorder",
+    "output.resolution",
+    "output.maps",
+    "output.level",
+    "output.every",
+)
 #: Seconds of processor time for one case; the examples themselves take a tenth.
 SECONDS = 60
 
@@ -83,8 +97,9 @@ def outcome(folder: Path, tables: dict[str, Any]) -> tuple[Any, str]:
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(said):
-            code: Any = app.run(["run", str(folder / "problem.toml"), "--out", str(folder / "result"), "--no-report",
-                                 "--json"])  # fmt: skip
+            code: Any = app.run(
+                ["run", str(folder / "problem.toml"), "--out", str(folder / "result"), "--no-report", "--json"]
+            )
     except TooLongError:
         code = "too long"
     finally:

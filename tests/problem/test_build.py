@@ -82,16 +82,18 @@ def test_the_units_of_a_file_do_not_change_the_field():
     Features are drawn per length, so the spaces agree; conversions and the whitening's 1/floor share the rounding.
     """
     one = Problem.from_dict(with_keys(ROD, features__floor=1e-6)).build()
-    other = Problem.from_dict({
-        **ROD,
-        "domain": {"kind": "interval", "lower": 0.0, "upper": "1 m", "unit": "cm"},
-        "physics": {"diffusion": "0.1 m2/h", "boundary": {"*": {"value": 0.0}}},
-        "features": {"count": 40, "length_scale": "25 cm", "seed": 3, "floor": 1e-6},
-        "prior": {"std": "2 K", "length": "30 cm"},
-        "sensors": {"noise": "0.05 degC", "table": [{"id": "A", "at": "20 cm"}, {"id": "B", "at": "0.6 m"}]},
-        "time": {"unit": "min"},
-        "input": {"time_unit": "s"},
-    }).build()  # fmt: skip
+    other = Problem.from_dict(
+        {
+            **ROD,
+            "domain": {"kind": "interval", "lower": 0.0, "upper": "1 m", "unit": "cm"},
+            "physics": {"diffusion": "0.1 m2/h", "boundary": {"*": {"value": 0.0}}},
+            "features": {"count": 40, "length_scale": "25 cm", "seed": 3, "floor": 1e-6},
+            "prior": {"std": "2 K", "length": "30 cm"},
+            "sensors": {"noise": "0.05 degC", "table": [{"id": "A", "at": "20 cm"}, {"id": "B", "at": "0.6 m"}]},
+            "time": {"unit": "min"},
+            "input": {"time_unit": "s"},
+        }
+    ).build()
     x = np.linspace(0.05, 0.95, 7)[:, None]
     a = posterior(one, TIMES, VALUES)
     b = posterior(other, [60.0 * t for t in TIMES], VALUES)
@@ -139,18 +141,30 @@ def test_periodic_parts_get_periodic_features():
 
 def test_unknowns_of_every_kind_become_blocks():
     """Boundary value, flux, ambient, source, source field, offsets: each by its name, each with its prior std."""
-    tables = with_keys(PLATE, physics={
-        "diffusion": 0.1,
-        "boundary": {
-            "x-": {"unknown": {"mean": 3.0, "std": 2.0, "change": 1.0, "per": "4 h"}},
-            "x+": {"flux": {"unknown": {"std": 0.3, "process": "fixed"}}},
-            "y-": {"coefficient": 0.2, "ambient": {"unknown": {"mean": 5.0, "std": 1.5, "process": "ou", "memory": 3}}},
-            "y+": {"flux": 0.0},
+    tables = with_keys(
+        PLATE,
+        physics={
+            "diffusion": 0.1,
+            "boundary": {
+                "x-": {"unknown": {"mean": 3.0, "std": 2.0, "change": 1.0, "per": "4 h"}},
+                "x+": {"flux": {"unknown": {"std": 0.3, "process": "fixed"}}},
+                "y-": {
+                    "coefficient": 0.2,
+                    "ambient": {"unknown": {"mean": 5.0, "std": 1.5, "process": "ou", "memory": 3}},
+                },
+                "y+": {"flux": 0.0},
+            },
+            "sources": [
+                {
+                    "name": "leak",
+                    "place": [0.5, 0.5],
+                    "width": 0.3,
+                    "strength": {"unknown": {"std": 0.7, "process": "integrated random walk", "change": 0.1}},
+                }
+            ],
+            "source_field": {"std": 0.1, "memory": "2 h", "modes": 3},
         },
-        "sources": [{"name": "leak", "place": [0.5, 0.5], "width": 0.3,
-                     "strength": {"unknown": {"std": 0.7, "process": "integrated random walk", "change": 0.1}}}],
-        "source_field": {"std": 0.1, "memory": "2 h", "modes": 3},
-    })  # fmt: skip
+    )
     tables["sensors"]["table"][0]["offset"] = 0.4
     setup = Problem.from_dict(tables).build()
     at_start = setup.model.unknowns(setup.model.initial, 0.0)
@@ -181,9 +195,18 @@ def test_an_integrated_walk_departs_by_its_change_within_per():
 def test_a_table_on_the_boundary_is_followed_in_its_own_units(tmp_path):
     """Fahrenheit at dates with a zone; linear in between; read at the wall itself, which holds it."""
     (tmp_path / "wall.csv").write_text("when,T\n2024-01-01T01:00+01:00,50\n2024-01-01T04:00Z,86\n")
-    tables = with_keys(ROD, physics={"diffusion": 0.1, "boundary": {
-        "x-": {"value": {"file": "wall.csv", "time": "when", "value": "T", "unit": "degF"}}, "x+": {"flux": 0.0},
-    }}, input={}, time={"start": "2024-01-01T00:00Z"})  # fmt: skip
+    tables = with_keys(
+        ROD,
+        physics={
+            "diffusion": 0.1,
+            "boundary": {
+                "x-": {"value": {"file": "wall.csv", "time": "when", "value": "T", "unit": "degF"}},
+                "x+": {"flux": 0.0},
+            },
+        },
+        input={},
+        time={"start": "2024-01-01T00:00Z"},
+    )
     setup = Problem.from_dict(tables, folder=tmp_path).build()
     wall = setup.space.pde.conditions["x-"].value
     assert [wall(t) for t in (0.0, 2.0, 4.0)] == pytest.approx([10.0, 20.0, 30.0], rel=1e-12)
@@ -193,10 +216,14 @@ def test_a_table_on_the_boundary_is_followed_in_its_own_units(tmp_path):
 
 def test_a_velocity_may_change_by_a_table(tmp_path):
     (tmp_path / "wind.csv").write_text("time,value\n0,1\n10,3\n")
-    tables = with_keys(PLATE, physics={
-        "diffusion": 0.1, "velocity": {"value": ["0.2 m/h", 0.0], "factor": {"file": "wind.csv"}},
-        "boundary": {"*": {"value": 0.0}},
-    })  # fmt: skip
+    tables = with_keys(
+        PLATE,
+        physics={
+            "diffusion": 0.1,
+            "velocity": {"value": ["0.2 m/h", 0.0], "factor": {"file": "wind.csv"}},
+            "boundary": {"*": {"value": 0.0}},
+        },
+    )
     setup = Problem.from_dict(tables, folder=tmp_path).build()
     assert setup.space.pde.velocity.tolist() == [0.2, 0.0]
     assert setup.space.pde.factors["velocity"](5.0) == pytest.approx(2.0)
@@ -236,18 +263,25 @@ def test_a_ball_in_its_own_unit():
 
 def test_a_polygon_from_geojson_with_a_hole_and_named_parts(tmp_path):
     """A feature collection in km, the domain in m; patterns gather edges under one name."""
-    shape = {"type": "Polygon", "coordinates": [
-        [[0, 0], [4, 0], [4, 3], [0, 3], [0, 0]], [[1, 1], [1, 2], [2, 2], [2, 1], [1, 1]]]}  # fmt: skip
+    shape = {
+        "type": "Polygon",
+        "coordinates": [[[0, 0], [4, 0], [4, 3], [0, 3], [0, 0]], [[1, 1], [1, 2], [2, 2], [2, 1], [1, 1]]],
+    }
     feature = {"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": shape, "properties": {}}]}
     (tmp_path / "area.geojson").write_text(json.dumps(feature))
     tables = with_keys(
         PLATE,
-        domain={"kind": "polygon", "file": "area.geojson", "file_unit": "km", "unit": "m",
-                "parts": {"shore": ["edge0", "edge2"], "pond": "hole0.*"}},
+        domain={
+            "kind": "polygon",
+            "file": "area.geojson",
+            "file_unit": "km",
+            "unit": "m",
+            "parts": {"shore": ["edge0", "edge2"], "pond": "hole0.*"},
+        },
         physics={"diffusion": "1 m2/s", "boundary": {"shore": {"value": 1.0}, "*": {"flux": 0.0}}},
         sensors={"noise": 0.1, "unit": "km", "table": [{"id": "A", "at": ["3 km", "1 km"]}]},
         prior={"std": 1.0, "length": "1 km"},
-    )  # fmt: skip
+    )
     setup = Problem.from_dict(tables, folder=tmp_path).build()
     domain = setup.space.pde.domain
     assert domain.volume == pytest.approx(11e6) and set(domain.parts) == {"shore", "edge1", "edge3", "pond"}
@@ -275,20 +309,25 @@ def test_a_mesh_file_with_regions(tmp_path):
     meshio = pytest.importorskip("meshio")
     points = np.array([[0, 0], [1000, 0], [1000, 1000], [0, 1000]], dtype=float)
     mesh = meshio.Mesh(
-        points, [("triangle", [[0, 1, 2], [0, 2, 3]]), ("line", [[0, 1]])],
-        cell_data={"gmsh:physical": [np.array([1, 2]), np.array([3])],
-                   "gmsh:geometrical": [np.array([1, 2]), np.array([3])]},
+        points,
+        [("triangle", [[0, 1, 2], [0, 2, 3]]), ("line", [[0, 1]])],
+        cell_data={
+            "gmsh:physical": [np.array([1, 2]), np.array([3])],
+            "gmsh:geometrical": [np.array([1, 2]), np.array([3])],
+        },
         field_data={"steel": np.array([1, 2]), "brick": np.array([2, 2]), "floor": np.array([3, 1])},
-    )  # fmt: skip
+    )
     mesh.write(tmp_path / "wall.msh", file_format="gmsh22", binary=False)
     tables = with_keys(
         PLATE,
         domain={"kind": "mesh", "file": "wall.msh", "file_unit": "mm", "axes": ["x", "y"]},
-        physics={"diffusion": {"regions": {"steel": "0.5 m2/h", "*": 0.1}},
-                 "boundary": {"floor": {"value": 1.0}, "*": {"flux": 0.0}}},
+        physics={
+            "diffusion": {"regions": {"steel": "0.5 m2/h", "*": 0.1}},
+            "boundary": {"floor": {"value": 1.0}, "*": {"flux": 0.0}},
+        },
         sensors={"noise": 0.05, "table": [{"id": "A", "at": [0.3, 0.4]}]},
         features={"count": 60, "floor": 1e-8},
-    )  # fmt: skip
+    )
     setup = Problem.from_dict(tables, folder=tmp_path).build()
     assert setup.space.pde.domain.volume == pytest.approx(1.0)
     np.testing.assert_allclose(setup.space.pde.diffusion_at(np.array([[0.9, 0.1], [0.1, 0.9]])), [0.5, 0.1])
@@ -334,8 +373,19 @@ def test_a_bad_sensor_table_is_an_error_with_its_line(tmp_path, text, words):
 
 def test_a_sensor_table_with_units_noise_and_offsets(tmp_path):
     (tmp_path / "s.csv").write_text("name;z_cm;err;off\nA;10;0.1;\nB;30;;0.2\nC;50;0.3;0\n")
-    tables = with_keys(ROD, sensors={"file": "s.csv", "id": "name", "coordinates": ["z_cm"], "unit": "cm", "noise": 0.7,
-                                     "noise_column": "err", "offset_column": "off", "exclude": ["C"]})  # fmt: skip
+    tables = with_keys(
+        ROD,
+        sensors={
+            "file": "s.csv",
+            "id": "name",
+            "coordinates": ["z_cm"],
+            "unit": "cm",
+            "noise": 0.7,
+            "noise_column": "err",
+            "offset_column": "off",
+            "exclude": ["C"],
+        },
+    )
     sensors = Problem.from_dict(tables, folder=tmp_path).build().sensors
     assert sensors.ids == ("A", "B")
     np.testing.assert_allclose(sensors.coords[:, 0], [0.1, 0.3])
@@ -404,13 +454,16 @@ def test_a_pumped_well_follows_theis():
         "version": 1,
         "domain": {"kind": "box", "lower": [-400.0, -400.0], "upper": [400.0, 400.0]},
         "field": {"name": "drawdown", "unit": "m"},
-        "physics": {"diffusion": T, "capacity": S,
-                    "sources": [{"name": "well", "place": [0.0, 0.0], "width": 2.0, "strength": "6 L/s"}]},
+        "physics": {
+            "diffusion": T,
+            "capacity": S,
+            "sources": [{"name": "well", "place": [0.0, 0.0], "width": 2.0, "strength": "6 L/s"}],
+        },
         "prior": {"std": "1 mm", "length": 100.0},
         "sensors": {"noise": "1 mm", "table": [{"id": "A", "at": [8.0, 0.0]}]},
         "time": {"unit": "s"},
         "input": {"time_unit": "s"},
-    }  # fmt: skip
+    }
     setup = Problem.from_dict(tables).build()
     assert any("crowded" in note for note in setup.notes)
     x = np.array([[8.0, 0.0], [9.0, 12.0], [-20.0, 15.0]])

@@ -18,10 +18,7 @@ ROD = {
     "field": {"name": "temperature", "unit": "degC"},
     "physics": {
         "diffusion": 0.1,
-        "boundary": {
-            "x-": {"unknown": {"mean": 5.0, "std": 3.0, "change": 1.0, "per": "1 h"}},
-            "x+": {"flux": 0.0},
-        },
+        "boundary": {"x-": {"unknown": {"mean": 5.0, "std": 3.0, "change": 1.0, "per": "1 h"}}, "x+": {"flux": 0.0}},
     },
     "prior": {"std": 2.0, "length": 0.3, "mean": 5.0},
     "sensors": {"noise": 0.05, "table": [{"id": "A", "at": 0.2}, {"id": "B", "at": 0.6}]},

@@ -309,7 +309,7 @@ def test_rate_and_leak_are_followed():
         assert (np.abs(litres * mean[middle] - 1000.0 * rate) < 4.0 * litres * std[middle]).all()
         assert (litres * std[middle] < 0.5).all()
     mean, std = _unknown(leak, "leak")
-    shape = 2.0 * np.pi * script().LEAK_SIZE**2
+    shape = 2.0 * np.pi * script().LEAK_SIZE ** 2
     for t in (15.0, 20.0, 35.0, 40.0):
         i = int(np.argmin(np.abs(leak.found.times - t)))
         assert abs(mean[i] - shape * script().leak(np.array(t))) < 4.0 * std[i]
@@ -331,7 +331,7 @@ EDITS: dict[str, list[tuple[str, str]]] = {
         (r'# name = "leak"', 'name = "pump"'),
         (r"# place = .*", "place = [60, 60]"),
         (r"# strength = .*", 'strength = { unknown = { std = "5 l/s", change = "0.1 l/s", per = "1 min" } }'),
-    ],
+    ]
 }
 
 
@@ -383,9 +383,14 @@ def test_bands_hold_in_many_worlds(name, tmp_path, study_table):
         errors.append(float(np.sqrt(np.mean(o.rmse**2))))
         spreads.append(float(np.sqrt(np.mean(o.found.std**2))))
     study_table.add(
-        "shipped examples: share of withheld values in 90 % bands, 24 worlds", example=name,
-        mean=float(np.mean(shares)), lowest=min(shares), highest=max(shares), bound=AT_LEAST[name],
-        rms_error=float(np.mean(errors)), rms_std=float(np.mean(spreads)),
-    )  # fmt: skip
+        "shipped examples: share of withheld values in 90 % bands, 24 worlds",
+        example=name,
+        mean=float(np.mean(shares)),
+        lowest=min(shares),
+        highest=max(shares),
+        bound=AT_LEAST[name],
+        rms_error=float(np.mean(errors)),
+        rms_std=float(np.mean(spreads)),
+    )
     assert min(shares) >= AT_LEAST[name]
     assert 0.88 <= np.mean(shares) <= 0.99

@@ -46,7 +46,7 @@ SQUARE = "v 0 0 0\nv 1 0 0\nv 1 1 0\nf 1 2 3\n"
     [
         ((HEAD, f"seed = {'9' * 5000}"), r"problem\.toml: is not TOML: a number has too many digits: seed = 999"),
         ((HEAD, f"[features]\nseed = {'9' * 4000}"), r"features\.seed: is larger than 1e\+50"),
-        (('std = "2 degC"\nlength', 'std = 1e308\nlength'), r"prior\.std: is larger than 1e\+50"),
+        (('std = "2 degC"\nlength', "std = 1e308\nlength"), r"prior\.std: is larger than 1e\+50"),
         (('upper = "120 cm"', 'upper = "1e300 cm"'), r"domain\.upper: '1e300 cm' is 1e\+298 m here, beyond what"),
         (('std = "2 degC"\nlength', 'std = "1e-300 degC"\nlength'), r"prior\.std: .* beyond what can be computed with"),
         ((HEAD, "[features]\nfloor = 1e-45"), r"features\.floor: must be a number between 0 and 1"),
@@ -55,7 +55,7 @@ SQUARE = "v 0 0 0\nv 1 0 0\nv 1 1 0\nf 1 2 3\n"
         ((HEAD, "1 . '' . " * 40_000 + "1 = 1"), r"a key has more than \d+ parts"),
         ((HEAD, "k" * 300_000 + " = 1"), r"k{200}\.\.\.: is not a key that is known here"),
     ],
-)  # fmt: skip
+)
 def test_a_number_or_key_beyond_bounds_is_named(tmp_path, capsys, change, words):
     refused(capsys, words, "run", soil(tmp_path, change), "--no-report")
 
@@ -80,8 +80,12 @@ def test_a_reading_beyond_all_quantities_is_set_aside(tmp_path, capsys):
     rows = table.read_text().splitlines()
     place = rows[0].split(",").index("noise_std_degC")
     cells = [row.split(",") for row in rows]
-    table.write_text("\n".join(",".join([*row[:place], "1e-12" if i else row[place], *row[place + 1 :]])
-                               for i, row in enumerate(cells)) + "\n")  # fmt: skip
+    table.write_text(
+        "\n".join(
+            ",".join([*row[:place], "1e-12" if i else row[place], *row[place + 1 :]]) for i, row in enumerate(cells)
+        )
+        + "\n"
+    )
     with (tmp_path / "readings.csv").open("a") as stream:
         stream.write("2024-03-06 00:00,T5cm,1e200\n")
     code = run(["run", str(path), "--out", str(tmp_path / "out"), "--no-report", "--json"])
@@ -98,12 +102,22 @@ def test_a_device_is_no_file(tmp_path, capsys):
     refused(capsys, "/dev/zero", "init", "/dev/zero", "--out", tmp_path / "made.toml")
     other = tmp_path / "devices"
     other.mkdir()
-    refused(capsys, r"sensors\.file: the file '/dev/zero' is not an ordinary file", "check",
-            soil(other, ('file = "sensors.csv"', 'file = "/dev/zero"')))  # fmt: skip
-    kind = ('kind = "interval"\nlower = "0 cm"                        # the surface\n'
-            'upper = "120 cm"                      # a little below the deepest thermometer')  # fmt: skip
-    refused(capsys, r"domain\.file: the file '/dev/zero' is not an ordinary file", "check",
-            soil(other, (kind, 'kind = "mesh"\nfile = "/dev/zero"\nfile_unit = "m"')))  # fmt: skip
+    refused(
+        capsys,
+        r"sensors\.file: the file '/dev/zero' is not an ordinary file",
+        "check",
+        soil(other, ('file = "sensors.csv"', 'file = "/dev/zero"')),
+    )
+    kind = (
+        'kind = "interval"\nlower = "0 cm"                        # the surface\n'
+        'upper = "120 cm"                      # a little below the deepest thermometer'
+    )
+    refused(
+        capsys,
+        r"domain\.file: the file '/dev/zero' is not an ordinary file",
+        "check",
+        soil(other, (kind, 'kind = "mesh"\nfile = "/dev/zero"\nfile_unit = "m"')),
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,10 +131,12 @@ def test_a_device_is_no_file(tmp_path, capsys):
 def test_a_bad_mesh_is_named_with_its_key(tmp_path, capsys, name, content, words):
     (tmp_path / name).write_text(content)
     path = tmp_path / "problem.toml"
-    path.write_text(f'version = 1\n[domain]\nkind = "mesh"\nfile = "{name}"\naxes = ["x", "y"]\n'
-                    '[physics]\ndiffusion = 1\n[prior]\nmean = 0\nstd = 1\n[sensors]\nnoise = 1\n'
-                    'table = [{ id = "a", at = [0.5, 0.2] }]\n'
-                    '[time]\nstart = "2024-01-01T00:00Z"\n')  # fmt: skip
+    path.write_text(
+        f'version = 1\n[domain]\nkind = "mesh"\nfile = "{name}"\naxes = ["x", "y"]\n'
+        "[physics]\ndiffusion = 1\n[prior]\nmean = 0\nstd = 1\n[sensors]\nnoise = 1\n"
+        'table = [{ id = "a", at = [0.5, 0.2] }]\n'
+        '[time]\nstart = "2024-01-01T00:00Z"\n'
+    )
     refused(capsys, rf"domain: .*{words}", "check", path)
 
 

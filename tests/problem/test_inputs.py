@@ -105,9 +105,12 @@ def with_units_row(folder: Path) -> Path:
 
 
 def toa5(folder: Path) -> Path:
-    texts = ['"TOA5","soil","CR1000","1234","CR1000.Std.32","CPU:soil.CR1","4711","Table1"',
-             '"TIMESTAMP","RECORD","T_1_Avg","T_2_Avg","T_3_Avg"', '"TS","RN","Deg C","Deg C","Deg C"',
-             '"","","Avg","Avg","Avg"']  # fmt: skip
+    texts = [
+        '"TOA5","soil","CR1000","1234","CR1000.Std.32","CPU:soil.CR1","4711","Table1"',
+        '"TIMESTAMP","RECORD","T_1_Avg","T_2_Avg","T_3_Avg"',
+        '"TS","RN","Deg C","Deg C","Deg C"',
+        '"","","Avg","Avg","Avg"',
+    ]
     for k, (t, row) in enumerate(wide_rows()):
         texts.append(f'"{t:%Y-%m-%d %H:%M:%S}",{k},' + ",".join(number(x, none='"NAN"') for x in row))
     return lines(folder / "readings.dat", texts, end="\r\n")
@@ -141,11 +144,21 @@ def xlsx_wide(folder: Path) -> Path:
 
 
 KINDS: dict[str, Callable[[Path], Path]] = {
-    "decimal comma": decimal_comma, "quoted decimal comma": decimal_comma_quoted, "day first": day_first,
-    "month first": month_first, "year first": year_first, "windows": windows, "units row": with_units_row, "TOA5": toa5,
-    "JSON lines": jsonl, "epoch s": epoch(1), "epoch ms": epoch(1000), "epoch ns": epoch(10**9), "xlsx": xlsx,
+    "decimal comma": decimal_comma,
+    "quoted decimal comma": decimal_comma_quoted,
+    "day first": day_first,
+    "month first": month_first,
+    "year first": year_first,
+    "windows": windows,
+    "units row": with_units_row,
+    "TOA5": toa5,
+    "JSON lines": jsonl,
+    "epoch s": epoch(1),
+    "epoch ms": epoch(1000),
+    "epoch ns": epoch(10**9),
+    "xlsx": xlsx,
     "xlsx wide": xlsx_wide,
-}  # fmt: skip
+}
 
 
 def sensors(folder: Path) -> Path:
@@ -205,14 +218,19 @@ def test_what_was_found_stands_in_the_file(tmp_path):
         "year first": {"dates": "year first", "delimiter": "\t"},
         "windows": {"encoding": "cp1252", "names_line": 4, "value": "Temperatur [°C]", "dates": "day first"},
         "units row": {"data_line": 3},
-        "TOA5": {"names_line": 2, "data_line": 5, "layout": "wide", "time": "TIMESTAMP",
-                 "columns": {f"{name}_Avg": name for name in IDS}},
+        "TOA5": {
+            "names_line": 2,
+            "data_line": 5,
+            "layout": "wide",
+            "time": "TIMESTAMP",
+            "columns": {f"{name}_Avg": name for name in IDS},
+        },
         "JSON lines": {"format": "jsonl"},
         "epoch s": {"time_unit": "s", "time_since": "1970-01-01T00:00:00Z"},
         "epoch ms": {"time_unit": "ms", "time_since": "1970-01-01T00:00:00Z"},
         "xlsx": {"sheet": "Data"},
         "xlsx wide": {"names_line": 3, "columns": {f"{name} (degC)": name for name in IDS}},
-    }  # fmt: skip
+    }
     where = sensors(tmp_path)
     for kind, keys in wanted.items():
         stated = tomllib.loads(problem_text(where, KINDS[kind](tmp_path)))["input"]
@@ -269,13 +287,23 @@ def spoilt(path: Path, line: int, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("kind", "line", "old", "new", "said"),
     [
-        ("decimal comma", 7, "T_3;-", "T_3;-1.23",
-         r"line 7, column 'temperature_degC': '-1\.23\d,\d\d' separates thousands"),
-        ("day first", 4, "28.12.2024", "12.28.2024",
-         r"line 2, column 'time': '28.12.2024 22:00' has the day first, line 4, .* the month"),
+        (
+            "decimal comma",
+            7,
+            "T_3;-",
+            "T_3;-1.23",
+            r"line 7, column 'temperature_degC': '-1\.23\d,\d\d' separates thousands",
+        ),
+        (
+            "day first",
+            4,
+            "28.12.2024",
+            "12.28.2024",
+            r"line 2, column 'time': '28.12.2024 22:00' has the day first, line 4, .* the month",
+        ),
         ("JSON lines", 3, "{", "[", r"line 3 is not JSON"),
     ],
-)  # fmt: skip
+)
 def test_init_names_the_cell_that_it_cannot_read(kind, line, old, new, said, tmp_path):
     with pytest.raises(ProblemError, match=said):
         problem_text(sensors(tmp_path), spoilt(KINDS[kind](tmp_path), line, old, new))
@@ -440,8 +468,9 @@ def test_a_rise_beyond_a_calm_sample_is_never_set_aside(tmp_path):
     """The file is written from 22.9 to 23.1 degC; then 33 degC come. No limit may stand between them and the map."""
     calm = [
         f"{iso(START + timedelta(minutes=10 * k))},{n},{23 + 0.1 * ((k + j) % 3 - 1):.1f}"
-        for k in range(20) for j, n in enumerate(IDS)
-    ]  # fmt: skip
+        for k in range(20)
+        for j, n in enumerate(IDS)
+    ]
     table = lines(tmp_path / "readings.csv", ["time,sensor_id,temperature_degC", *calm])
     problem = Problem.from_text(
         answered(problem_text(sensors(tmp_path), table), {"diffusion": "0.5 mm2/s", "zone": "UTC"})

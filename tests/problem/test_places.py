@@ -63,11 +63,15 @@ def tables(tmp_path, **sensors):
     (tmp_path / "city.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
     (tmp_path / "s.csv").write_text("id,lat,lon\nA,48.1,11.5\nB,48.15,11.6\n")
     return {
-        "version": 1, "domain": {"kind": "polygon", "file": "city.geojson", "file_unit": "degree", "unit": "km"},
-        "field": {"unit": "degC"}, "physics": {"diffusion": "1 km2/h"}, "prior": {"std": 1.0, "length": 8.0},
+        "version": 1,
+        "domain": {"kind": "polygon", "file": "city.geojson", "file_unit": "degree", "unit": "km"},
+        "field": {"unit": "degC"},
+        "physics": {"diffusion": "1 km2/h"},
+        "prior": {"std": 1.0, "length": 8.0},
         "sensors": {"file": "s.csv", "coordinates": ["lat", "lon"], "noise": 0.1, **sensors},
-        "time": {"start": "2024-01-01T00:00Z"}, "features": {"count": 40, "length_scale": 20.0},
-    }  # fmt: skip
+        "time": {"start": "2024-01-01T00:00Z"},
+        "features": {"count": 40, "length_scale": 20.0},
+    }
 
 
 def test_an_outline_in_degrees_goes_with_the_origin(tmp_path):

@@ -67,10 +67,18 @@ def changed(path: str, value: object) -> dict:
         ("physics/diffusion", [1.0, 2.0], "physics.diffusion", ["2 components", "1 axes"]),
         ("physics/diffusion", {"x": 1}, "physics.diffusion", ["interfaces", "regions"]),
         ("physics/diffusion", {"interfaces": [0.1, 0.2], "values": [1, 2]}, "physics.diffusion", ["3 layers"]),
-        ("physics/diffusion", {"interfaces": [0.2, 0.1], "values": [1, 2, 3]}, "physics.diffusion.interfaces",
-         ["must increase"]),
-        ("physics/diffusion", {"axis": "width", "interfaces": [0.2], "values": [1, 2]}, "physics.diffusion.axis",
-         ["'width'", "depth"]),
+        (
+            "physics/diffusion",
+            {"interfaces": [0.2, 0.1], "values": [1, 2, 3]},
+            "physics.diffusion.interfaces",
+            ["must increase"],
+        ),
+        (
+            "physics/diffusion",
+            {"axis": "width", "interfaces": [0.2], "values": [1, 2]},
+            "physics.diffusion.axis",
+            ["'width'", "depth"],
+        ),
         ("physics/diffusion", {"regions": {"a": 1.0}}, "physics.diffusion.regions", ["of a mesh"]),
         ("physics/velocity", ["1 m/s", "1 m/s"], "physics.velocity", ["2 components"]),
         ("physics/capacity", 0.0, "physics.capacity", ["positive"]),
@@ -84,12 +92,24 @@ def changed(path: str, value: object) -> dict:
         ("physics/boundary/top/unknown/process", "fixed", "physics.boundary.top.unknown", ["change has no meaning"]),
         ("physics/boundary/top/unknown/process", "walk", "physics.boundary.top.unknown.process", ["'random walk'"]),
         ("physics/sources", [{"name": "w", "strength": 1.0}], "physics.sources[0]", ["`place` or `sensor`"]),
-        ("physics/sources", [{"name": "w", "strength": 1.0, "place": [1.0, 2.0]}], "physics.sources[0].place",
-         ["2 coordinates"]),
-        ("physics/sources", [{"name": "w", "strength": "1 m", "place": [1.0]}], "physics.sources[0].strength",
-         ["strength of a source"]),
-        ("physics/sources", 2 * [{"name": "w", "strength": 1.0, "place": [1.0]}], "physics.sources[1].name",
-         ["names of their own"]),
+        (
+            "physics/sources",
+            [{"name": "w", "strength": 1.0, "place": [1.0, 2.0]}],
+            "physics.sources[0].place",
+            ["2 coordinates"],
+        ),
+        (
+            "physics/sources",
+            [{"name": "w", "strength": "1 m", "place": [1.0]}],
+            "physics.sources[0].strength",
+            ["strength of a source"],
+        ),
+        (
+            "physics/sources",
+            2 * [{"name": "w", "strength": 1.0, "place": [1.0]}],
+            "physics.sources[1].name",
+            ["names of their own"],
+        ),
         ("domain/kind", "bax", "domain.kind", ["'bax'", "interval, box, ball, polygon, mesh"]),
         ("domain/kind", None, "domain.kind", ["is needed"]),
         ("domain/lower", None, "domain.lower", ["is needed"]),
@@ -98,8 +118,12 @@ def changed(path: str, value: object) -> dict:
         ("domain/axes", ["a", "b"], "domain.axes", ["2 axes"]),
         ("domain", {"kind": "polygon"}, "domain", ["`exterior`", "`file`"]),
         ("domain", {"kind": "polygon", "file": "a.geojson"}, "domain", ["degrees", "file_unit"]),
-        ("domain", {"kind": "ball", "centre": [0, 0], "radius": 1.0, "inner_radius": 2.0}, "domain.inner_radius",
-         ["smaller"]),
+        (
+            "domain",
+            {"kind": "ball", "centre": [0, 0], "radius": 1.0, "inner_radius": 2.0},
+            "domain.inner_radius",
+            ["smaller"],
+        ),
         ("domain", {"kind": "box", "lower": [0, 0], "upper": [1]}, "domain.upper", ["1 coordinates"]),
         ("domain", {"kind": "box", "lower": [0, 0], "upper": [1, 0]}, "domain.upper", ["every axis"]),
         ("time/unit", "m", "time.unit", ["is a length, not a time"]),
@@ -121,7 +145,7 @@ def changed(path: str, value: object) -> dict:
         ("output/every", "1 h", None, []),
         ("output", {"every": "1 h", "maps": [1.0]}, "output.every", ["not both"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named_by_file_key_and_remedy(path, value, key, words):
     """Each message: the file, the key as written there, what is wrong, what would be right."""
     tables = changed(path, value)
@@ -188,9 +212,22 @@ level = 2.0
         Problem.from_toml(tmp_path / "p.toml")
     keys = [c.key for c in caught.value.complaints]
     assert sorted(keys) == sorted(
-        ["version", "physics.difusion", "physics.reaction", "prior.mean", "prior.std", "output.levels", "output.level",
-         "input.range", "input.unit", "time.zone", "sensors.file", "sensors.file", "sensors.file"]
-    )  # fmt: skip
+        [
+            "version",
+            "physics.difusion",
+            "physics.reaction",
+            "prior.mean",
+            "prior.std",
+            "output.levels",
+            "output.level",
+            "input.range",
+            "input.unit",
+            "time.zone",
+            "sensors.file",
+            "sensors.file",
+            "sensors.file",
+        ]
+    )
     said = str(caught.value)
     assert said.startswith(f"{tmp_path / 'p.toml'}: 13 things to correct")
     assert "line 2, column 'depth_m': must be a number; got 'deep'" in said
@@ -208,8 +245,10 @@ def test_files_that_are_not_there_are_all_named_before_anything_is_built(tmp_pat
     with pytest.raises(ProblemError, match="3 things to correct") as caught:
         problem.build()
     assert [c.key for c in caught.value.complaints] == [
-        'physics.boundary."x+".value.file', "sensors.file", 'physics.boundary."y+"',
-    ]  # fmt: skip
+        'physics.boundary."x+".value.file',
+        "sensors.file",
+        'physics.boundary."y+"',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -238,12 +277,21 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         Problem.from_toml(tmp_path / "big.toml")
 
 
-@given(st.dictionaries(st.sampled_from(["version", "domain", "physics", "prior", "sensors", "time", "x"]), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["kind", "lower", "diffusion", "boundary", "std", "table", "at", "y"]), inner),
-    max_leaves=8,
-)))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from(["version", "domain", "physics", "prior", "sensors", "time", "x"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(["kind", "lower", "diffusion", "boundary", "std", "table", "at", "y"]), inner
+                )
+            ),
+            max_leaves=8,
+        ),
+    )
+)
 @settings(max_examples=150, deadline=None)
 def test_any_tables_are_a_problem_or_a_problem_error(tables):
     """Fuzz: no other exception escapes."""
@@ -295,14 +343,20 @@ condition = st.one_of(
     st.fixed_dictionaries({"periodic": names}),
 )
 domain = st.one_of(
-    st.builds(lambda a, b: {"kind": "interval", "lower": 0.0, "upper": b, "unit": a}, st.sampled_from(["m", "cm"]),
-              with_unit("m")),
-    st.builds(lambda v, p: {"kind": "box", "lower": [-v, "-1 m"], "upper": [v, "1 m"], "parts": p}, number,
-              st.dictionaries(names, st.just("x-") | st.just(["x-", "y*"]), max_size=2)),
+    st.builds(
+        lambda a, b: {"kind": "interval", "lower": 0.0, "upper": b, "unit": a},
+        st.sampled_from(["m", "cm"]),
+        with_unit("m"),
+    ),
+    st.builds(
+        lambda v, p: {"kind": "box", "lower": [-v, "-1 m"], "upper": [v, "1 m"], "parts": p},
+        number,
+        st.dictionaries(names, st.just("x-") | st.just(["x-", "y*"]), max_size=2),
+    ),
     st.builds(lambda r: {"kind": "ball", "centre": [0.0, "1 km"], "radius": r}, with_unit("m", "km")),
     st.just({"kind": "polygon", "exterior": [[0, 0], [4, 0], [0, 3]], "holes": [[[1, 1], [1.5, 1], [1, 1.5]]]}),
     st.builds(lambda f: {"kind": "mesh", "file": f, "file_unit": "mm", "axes": ["x", "y"]}, names),
-)  # fmt: skip
+)
 layered = st.just({"axis": 0, "interfaces": ["10 cm", "0.4 m"], "values": ["1 mm2/s", 2.0, 3.0]})
 
 
@@ -311,14 +365,26 @@ def problems(draw):
     where = draw(domain)
     d = 1 if where["kind"] == "interval" else 2
     physics = {"diffusion": draw(with_unit("mm2/s", "cm2/h") | layered)}
-    physics |= draw(st.fixed_dictionaries({}, optional={
-        "reaction": with_unit("1/d"), "source": number, "conservative": st.booleans(), "capacity": number,
-        "velocity": st.lists(with_unit("m/s"), min_size=d, max_size=d),
-        "boundary": st.dictionaries(names, condition, max_size=3),
-        "process_noise": st.fixed_dictionaries({"change": with_unit("K")}, optional={"length": with_unit("cm")}),
-        "source_field": st.fixed_dictionaries({"std": number, "memory": with_unit("h"), "modes": st.just(3)}),
-        "sources": st.just([{"name": "w", "place": [1.0] * d, "strength": {"unknown": {"std": 1.0, "change": 2.0}}}]),
-    }))  # fmt: skip
+    physics |= draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "reaction": with_unit("1/d"),
+                "source": number,
+                "conservative": st.booleans(),
+                "capacity": number,
+                "velocity": st.lists(with_unit("m/s"), min_size=d, max_size=d),
+                "boundary": st.dictionaries(names, condition, max_size=3),
+                "process_noise": st.fixed_dictionaries(
+                    {"change": with_unit("K")}, optional={"length": with_unit("cm")}
+                ),
+                "source_field": st.fixed_dictionaries({"std": number, "memory": with_unit("h"), "modes": st.just(3)}),
+                "sources": st.just(
+                    [{"name": "w", "place": [1.0] * d, "strength": {"unknown": {"std": 1.0, "change": 2.0}}}]
+                ),
+            },
+        )
+    )
     tables = {
         "version": 1,
         "domain": where,
@@ -327,21 +393,49 @@ def problems(draw):
         "prior": {"std": draw(with_unit("degC"))} | draw(st.fixed_dictionaries({}, optional={"mean": with_unit("K")})),
         "sensors": {"noise": draw(with_unit("degC")), "table": [{"id": draw(names), "at": [1.0] * d}]},
     }
-    tables |= draw(st.fixed_dictionaries({}, optional={
-        "title": names,
-        "features": st.fixed_dictionaries({}, optional={
-            "count": st.integers(4, 100) | st.just("auto"), "floor": st.sampled_from([1e-6, "auto"]),
-            "length_scale": with_unit("m") | st.just("auto"), "focus": st.sampled_from(["auto", "yes", "no"])}),
-        "time": st.fixed_dictionaries({}, optional={
-            "start": st.dates() | st.datetimes() | st.just("2020-01-01T00:00Z"), "zone": names,
-            "step": with_unit("h", "min")}),
-        "input": st.fixed_dictionaries({}, optional={
-            "files": st.lists(names, max_size=3), "missing": st.lists(st.integers() | names, max_size=3),
-            "where": st.dictionaries(names, names, max_size=2), "range": st.just([-40, "60 degC"]),
-            "layout": st.sampled_from(["long", "wide"]), "gate": number}),
-        "output": st.fixed_dictionaries({}, optional={
-            "thresholds": st.lists(with_unit("degC"), max_size=3), "maps": st.lists(st.dates() | number, max_size=3)}),
-    }))  # fmt: skip
+    tables |= draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "title": names,
+                "features": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "count": st.integers(4, 100) | st.just("auto"),
+                        "floor": st.sampled_from([1e-6, "auto"]),
+                        "length_scale": with_unit("m") | st.just("auto"),
+                        "focus": st.sampled_from(["auto", "yes", "no"]),
+                    },
+                ),
+                "time": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "start": st.dates() | st.datetimes() | st.just("2020-01-01T00:00Z"),
+                        "zone": names,
+                        "step": with_unit("h", "min"),
+                    },
+                ),
+                "input": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "files": st.lists(names, max_size=3),
+                        "missing": st.lists(st.integers() | names, max_size=3),
+                        "where": st.dictionaries(names, names, max_size=2),
+                        "range": st.just([-40, "60 degC"]),
+                        "layout": st.sampled_from(["long", "wide"]),
+                        "gate": number,
+                    },
+                ),
+                "output": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "thresholds": st.lists(with_unit("degC"), max_size=3),
+                        "maps": st.lists(st.dates() | number, max_size=3),
+                    },
+                ),
+            },
+        )
+    )
     return tables
 
 
@@ -428,9 +522,10 @@ def test_processes_come_back_as_they_were(process):
 def test_what_a_file_cannot_say_is_refused():
     mesh = rk.Mesh([[0, 0], [1, 0], [0, 1]], [[0, 1, 2]])
     common = {
-        "physics": {"diffusion": 1.0}, "prior": {"std": 1.0},
+        "physics": {"diffusion": 1.0},
+        "prior": {"std": 1.0},
         "sensors": {"table": [{"id": "A", "at": [0.1, 0.1]}], "noise": 0.1},
-    }  # fmt: skip
+    }
     with pytest.raises(ProblemError, match="save the mesh"):
         Problem(domain=mesh, **common)
     with pytest.raises(ProblemError, match="table in time"):

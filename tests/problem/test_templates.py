@@ -13,15 +13,7 @@ pytest.importorskip("pydantic")
 pytest.importorskip("pint")
 
 from rfkalman.problem import Problem, ProblemError
-from rfkalman.problem.templates import (
-    CHECK,
-    EXAMPLES,
-    FILL_IN,
-    copy_example,
-    example_file,
-    problem_text,
-    to_fill_in,
-)
+from rfkalman.problem.templates import CHECK, EXAMPLES, FILL_IN, copy_example, example_file, problem_text, to_fill_in
 
 ANSWERS = {
     "soil": {"diffusion": "0.5 mm2/s", "zone": "Europe/Berlin"},
@@ -73,8 +65,10 @@ def test_a_template_says_what_the_hand_written_file_says_of_the_tables(name):
     assert mine.sensors.offset_column == hand.sensors.offset_column
     assert mine.domain.unit == hand.domain.unit and mine.field.unit == hand.field.unit
     assert (mine.input.layout, mine.input.time, mine.input.time_unit) == (
-        hand.input.layout, hand.input.time, hand.input.time_unit
-    )  # fmt: skip
+        hand.input.layout,
+        hand.input.time,
+        hand.input.time_unit,
+    )
     assert name == "plume" or mine.input.value == hand.input.value
     assert mine.dimension == hand.dimension
 

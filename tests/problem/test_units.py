@@ -143,7 +143,7 @@ def test_there_is_one_registry():
     + [("% RH", "percent"), ("%RH", "percent"), ("Vol.-%", "percent"), ("%", "percent"), ("ppb", "1e-3 ppm"), ("-", "")]
     + [("m a.s.l.", "m"), ("masl", "m"), ("m ü. NN", "m"), ("Metres", "m"), ("Hours", "h"), ("l/s", "dm3/s")]
     + [("degrees C/m", "degC/m"), ("µg/m³", "ug/m3"), ("hPa", "mbar"), ("W/m²", "W/m2")],
-)  # fmt: skip
+)
 def test_units_as_people_write_them_are_understood(written, meant):
     """The same quantity: 7 in the one is 7 in the other."""
     factor, _, unit = meant.partition(" ") if meant[:1].isdigit() else ("1", "", meant)

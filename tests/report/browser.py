@@ -39,15 +39,32 @@ class Browser:
         for fd in (to_child, from_child):
             os.close(fd)
         command = [
-            sys.executable, "-c", _START, *map(str, ends), program, "--headless", "--no-sandbox",
-            "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
-            "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={self._home.name}", "about:blank",
-        ]  # fmt: skip
+            sys.executable,
+            "-c",
+            _START,
+            *map(str, ends),
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={self._home.name}",
+            "about:blank",
+        ]
         self._process = subprocess.Popen(
-            command, pass_fds=ends, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            command,
+            pass_fds=ends,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
         for fd in ends:
             os.close(fd)
         self._number, self._rest = 0, b""
@@ -124,8 +141,11 @@ class Browser:
 
     def requests(self) -> list[str]:
         """Addresses the page asked for, itself included, without the pictures it carries."""
-        asked = [event["params"]["request"]["url"] for event in self.events
-                 if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
+        asked = [
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event.get("method") == "Network.requestWillBeSent"
+        ]
         return [url for url in asked if not url.startswith("data:")]
 
     def complaints(self) -> list[str]:

@@ -29,7 +29,10 @@ def column(**sections: Any) -> Problem:
         sections,
         title="A column",
         domain={
-            "kind": "interval", "lower": 0, "upper": "1 m", "axes": ["depth"],
+            "kind": "interval",
+            "lower": 0,
+            "upper": "1 m",
+            "axes": ["depth"],
             "parts": {"surface": ["x-"], "bottom": ["x+"]},
         },
         field={"name": "temperature", "unit": "degC"},
@@ -43,7 +46,7 @@ def column(**sections: Any) -> Problem:
         time={"unit": "h", "zone": "Europe/Berlin", "start": "2024-03-30T12:00", "reorder": "3 h"},
         input={"range": [-30, 60], "gate": 8.0},
         output={"thresholds": [9.5, 11.0], "resolution": 21},
-    )  # fmt: skip
+    )
 
 
 def plate(**sections: Any) -> Problem:

@@ -16,7 +16,7 @@ pytest.importorskip("matplotlib")
 
 #: B leaves the range for good, A has gaps and glitches, C begins late.
 LINES = [
-    line if ",\"B\"," not in line or i < 60 else line.rsplit(",", 1)[0] + ",75.5"
+    line if ',"B",' not in line or i < 60 else line.rsplit(",", 1)[0] + ",75.5"
     for i, line in enumerate(hours(40, "ABC"))
     if not (',"A",' in line and 30 < i < 50) and not (',"C",' in line and i < 20)
 ]

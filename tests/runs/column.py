@@ -151,10 +151,19 @@ def messy_lines(n_hours: int, seed: int = 0) -> list[str]:
     # One that comes many hours after its own hour: late, whatever the rest does.
     lines.insert(90, lines.pop(30))
     extra = [
-        "", "nonsense", "2023-99-01T00:00Z,T05,1.0", f"{stamp(3)},T05", f"{stamp(4)},T20,", f"{stamp(5)},T20,999",
-        f"{stamp(5)},nobody,1.0", f"{stamp(6)},air,3.0", f"{stamp(-5)},T05,3.0", f"{stamp(7)},T50,abc",
-        f"{stamp(9)},T90,inf", "9999-01-01T00:00Z,T05,1",
-    ]  # fmt: skip
+        "",
+        "nonsense",
+        "2023-99-01T00:00Z,T05,1.0",
+        f"{stamp(3)},T05",
+        f"{stamp(4)},T20,",
+        f"{stamp(5)},T20,999",
+        f"{stamp(5)},nobody,1.0",
+        f"{stamp(6)},air,3.0",
+        f"{stamp(-5)},T05,3.0",
+        f"{stamp(7)},T50,abc",
+        f"{stamp(9)},T90,inf",
+        "9999-01-01T00:00Z,T05,1",
+    ]
     for item in extra:
         lines.insert(int(rng.integers(10, len(lines))), item)
     # Sent again soon, sent again after its batch was analysed, and sent again with another value.
@@ -169,9 +178,15 @@ def write_table(path: Path, lines: list[str]) -> Path:
 
 
 def run(
-    store: Path, table: Path, given: Column, *, chunk_rows: int = 65_536, gather: bool = False,
-    prepare: Callable[[Runner], None] | None = None, **options: Any,
-) -> None:  # fmt: skip
+    store: Path,
+    table: Path,
+    given: Column,
+    *,
+    chunk_rows: int = 65_536,
+    gather: bool = False,
+    prepare: Callable[[Runner], None] | None = None,
+    **options: Any,
+) -> None:
     """What a command would do with a file."""
     with Runner.open(store, given, **options) as runner:
         if prepare is not None:

@@ -39,16 +39,21 @@ def numbers(store: Path, table: Path) -> dict:
     """Everything that is computed or counted when a store is taken up again: its contents, read as a user would."""
     run(store, table, setup(), chunk_rows=9)
     with RunRecord.open(store, setup()) as record:
-        strips = [(s.measured.tobytes(), s.predicted.tobytes(), s.predicted_std.tobytes(), s.status.tolist())
-                  for s in record.strips(range(5))]  # fmt: skip
+        strips = [
+            (s.measured.tobytes(), s.predicted.tobytes(), s.predicted_std.tobytes(), s.status.tolist())
+            for s in record.strips(range(5))
+        ]
         last = int(record.analysis_times[-1])
         belief = record.belief_at(last)
         return {
-            "posterior": (last, belief.mean.tobytes(), belief.root.tobytes()), "means": record.means().tobytes(),
-            "evidence": record.log_evidence, "counts": record.counts, "strips": strips,
+            "posterior": (last, belief.mean.tobytes(), belief.root.tobytes()),
+            "means": record.means().tobytes(),
+            "evidence": record.log_evidence,
+            "counts": record.counts,
+            "strips": strips,
             "unknown": record.unknowns_over_time()["surface"].std.tobytes(),
             "sources": [(s.name, s.position, s.readings, s.rejected) for s in record.sources],
-        }  # fmt: skip
+        }
 
 
 def outcomes(halfway: tuple[Path, Path], folder: Path, n: int, seed: int) -> dict[str, int]:
@@ -172,6 +177,7 @@ def test_verify_on_the_command_line(halfway, tmp_path, capsys):
 
 
 # -- stores of version 1 ----------------------------------------------------------------------------------------------
+
 
 def test_a_store_of_the_first_version_is_read_as_it_is(halfway, tmp_path):
     """A reader changes nothing and finds the same numbers; that nothing could be checked is said by verify."""

@@ -139,13 +139,15 @@ def test_an_edit_in_the_middle_is_noticed_on_resume(tmp_path):
         pass
     edited = [*lines[:120], lines[120][:-1] + ("1" if lines[120][-1] != "1" else "2"), *lines[121:]]
     write_table(table, edited)
-    with pytest.warns(RFKalmanWarning, match="not the file that was read before"), run(
-        COLUMN, table, tmp_path / "o", resume=True
-    ) as again:
+    with (
+        pytest.warns(RFKalmanWarning, match="not the file that was read before"),
+        run(COLUMN, table, tmp_path / "o", resume=True) as again,
+    ):
         assert again.counts["duplicate"] == 240 and again.counts["used"] == 240
         assert again.record.reasons["duplicate"] == {
-            "same sensor and time, other value": 1, "same sensor and time, same value": 239,
-        }  # fmt: skip
+            "same sensor and time, other value": 1,
+            "same sensor and time, same value": 239,
+        }
 
 
 def test_a_name_is_one_row_however_often_its_file_is_replaced(tmp_path):
@@ -515,9 +517,11 @@ class World:
 
 
 @settings(
-    max_examples=25, deadline=None, derandomize=True,
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+)
 @given(operations=st.lists(st.sampled_from(OPERATIONS), min_size=4, max_size=14), seed=st.integers(0, 99))
 def test_whatever_happens_to_files_and_clock_the_posterior_is_that_of_the_readings(tmp_path_factory, operations, seed):
     """Appends, halves, replacements, rotations, stops, kills, clock jumps in any order: `run` over the union."""

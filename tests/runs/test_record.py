@@ -153,6 +153,7 @@ def test_a_record_read_while_the_run_goes_on_follows_its_rewinds(tmp_path):
     lines = [line for line in LINES[:40] if not line.startswith(f"{stamp(8)},T05")]
     pieces = [lines, [f"{stamp(8)},T05,14.0"], [f"{stamp(12)},T05,13.0", f"{stamp(12)},T20,12.0"]]
     with Runner.open(path, column) as runner:
+
         def feed(piece, name):
             table = ("time,sensor_id,value\n" + "\n".join(piece) + "\n").encode()
             for chunk in read_csv(io.BytesIO(table)):

@@ -97,11 +97,12 @@ LINES = clean_lines(14)
 KEPT: dict[str, object] = {}
 
 
-@settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    jitter=st.lists(st.floats(0.0, 11.0), min_size=len(LINES), max_size=len(LINES)),
+    size=st.integers(1, 60),
+    gather=st.booleans(),
 )
-@given(jitter=st.lists(st.floats(0.0, 11.0), min_size=len(LINES), max_size=len(LINES)), size=st.integers(1, 60),
-       gather=st.booleans())  # fmt: skip
 def test_any_arrival_inside_the_window_and_any_cut_give_the_same_bits(tmp_path_factory, jitter, size, gather):
     """Four readings an hour and a window of three hours: a delay below 12 places is always inside it."""
     order = np.argsort(np.arange(len(LINES)) + np.array(jitter), kind="stable")
@@ -163,15 +164,23 @@ def test_every_kind_of_reading_is_counted_once(tmp_path):
     filtered(tmp_path / "run.sqlite", lines, chunk_rows=7)
     counts = statuses(tmp_path / "run.sqlite")
     assert set(counts) == {
-        "used", "missing", "out of range", "duplicate", "late", "outside", "unknown sensor", "malformed",
-    }  # fmt: skip
+        "used",
+        "missing",
+        "out of range",
+        "duplicate",
+        "late",
+        "outside",
+        "unknown sensor",
+        "malformed",
+    }
     assert sum(counts.values()) == sum(bool(line) for line in lines)
     with RunRecord.open(tmp_path / "run.sqlite", setup()) as record:
         assert record.reasons["outside"] == {"before the start": 1, "outside the domain": 1}
         assert record.reasons["out of range"] == {"above 60": 1, "not finite": 1}
         assert record.reasons["duplicate"] == {
-            "same sensor and time, other value": 2, "same sensor and time, same value": 3,
-        }  # fmt: skip
+            "same sensor and time, other value": 2,
+            "same sensor and time, same value": 3,
+        }
         assert record.reasons["late"] == {"older than the reorder window": 1}
         assert record.rejected()[0][0] == "input"
 
@@ -285,14 +294,29 @@ def test_nothing_but_nonsense_is_a_run_too(tmp_path):
     assert statuses(tmp_path / "run.sqlite") == {"unknown sensor": 1, "malformed": 2}
 
 
-@settings(
-    max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    garbage=st.lists(
+        st.one_of(
+            st.binary(max_size=60),
+            st.sampled_from(
+                [
+                    f"{stamp(3)},T05,nan".encode(),
+                    f"{stamp(3)},T05,1e999".encode(),
+                    f"{stamp(2e5)},T20,12".encode(),
+                    b'{"a": [[[[[',
+                    "\u2603,T05,1".encode("utf-16"),
+                    f"{stamp(4)},\u0662,1".encode(),
+                    b"\x00" * 9,
+                    f"{stamp(5)},T90,-1e-320".encode(),
+                    f"{stamp(1)},{'x' * 150},1".encode(),
+                ]
+            ),
+        ),
+        max_size=12,
+    ),
+    seed=st.integers(0, 9),
 )
-@given(garbage=st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([
-    f"{stamp(3)},T05,nan".encode(), f"{stamp(3)},T05,1e999".encode(), f"{stamp(2e5)},T20,12".encode(),
-    b'{"a": [[[[[', "\u2603,T05,1".encode("utf-16"), f"{stamp(4)},\u0662,1".encode(), b"\x00" * 9,
-    f"{stamp(5)},T90,-1e-320".encode(), f"{stamp(1)},{'x' * 150},1".encode(),
-])), max_size=12), seed=st.integers(0, 9))  # fmt: skip
 def test_whatever_arrives_is_stored_counted_and_harmless(tmp_path_factory, garbage, seed):
     """Any bytes among good readings: no error, sums that add up, and a finite posterior."""
     rng = np.random.default_rng(seed)
@@ -464,10 +488,7 @@ def test_resuming_is_asked_for_or_forbidden(tmp_path):
 
 
 def test_a_second_runner_is_refused(tmp_path):
-    with (
-        Runner.open(tmp_path / "run.sqlite", setup()),
-        pytest.raises(StoreError, match="a run has one writer"),
-    ):
+    with Runner.open(tmp_path / "run.sqlite", setup()), pytest.raises(StoreError, match="a run has one writer"):
         Runner.open(tmp_path / "run.sqlite", setup())
     runner = Runner.open(tmp_path / "run.sqlite", setup())
     runner.close()
@@ -641,8 +662,10 @@ def test_a_million_readings_of_a_thousand_sensors_take_no_more_memory_than_a_hun
     """The benchmark's run, in a process of its own: 5 % of the resident set is allowed, and 20 000 readings/s asked."""
     if not Path("/proc/self/statm").exists():
         pytest.skip("the resident set is read from /proc")
-    code = "import json, dataclasses; from benchmarks import streaming; " \
+    code = (
+        "import json, dataclasses; from benchmarks import streaming; "
         "print(json.dumps([dataclasses.asdict(row) | {'met': row.met} for row in streaming.run()]))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=900)
     for row in json.loads(done.stdout):
         assert row["met"], row

@@ -14,15 +14,7 @@ from tests.runs.column import HOUR_NS, ORIGIN_NS, first_version, run, setup, sta
 
 from rfkalman.io.store import Store
 from rfkalman.runs import RunRecord
-from rfkalman.runs.verdict import (
-    CHANCE,
-    IN_A_ROW,
-    MOST_ASIDE,
-    WIDTH,
-    aside_of,
-    consistency_of,
-    nis_band,
-)  # fmt: skip
+from rfkalman.runs.verdict import CHANCE, IN_A_ROW, MOST_ASIDE, WIDTH, aside_of, consistency_of, nis_band
 
 N_HOURS = 30
 NAMES = ("T05", "T20", "T50", "T90")

@@ -65,11 +65,16 @@ class ProjectionError:
         remedy = "" if holds is not False else "lower mass_floor, or use more features or a smaller length_scale"
         return [
             Finding(
-                "approximation", APPROXIMATION, f"largest ||u* - P u*||, at t = {worst:g}",
-                self.supremum, limit, holds, remedy,
+                "approximation",
+                APPROXIMATION,
+                f"largest ||u* - P u*||, at t = {worst:g}",
+                self.supremum,
+                limit,
+                holds,
+                remedy,
             ),
             quadrature_finding(APPROXIMATION, self.quadrature_defect),
-        ]  # fmt: skip
+        ]
 
 
 def projection_error(
@@ -156,11 +161,15 @@ class GraphResidual:
             Finding("approximation", GRAPH, "C_L, assembled: sup ||P L (P u - u)|| / epsilon", self.constant),
             Finding("approximation", GRAPH, "C_L in the strong sense", self.strong_constant),
             Finding(
-                "approximation", GRAPH, "boundary integral by which the two differ (spectral norm)", self.boundary,
-                1e-9 * max(1.0, self.constant), same,
+                "approximation",
+                GRAPH,
+                "boundary integral by which the two differ (spectral norm)",
+                self.boundary,
+                1e-9 * max(1.0, self.constant),
+                same,
                 "" if same else "the features do not vanish on the boundary: window them with bubble(...)",
             ),
-        ]  # fmt: skip
+        ]
 
 
 def graph_residual(

@@ -89,11 +89,7 @@ class Contraction:
     @property
     def terms(self) -> dict[str, float]:
         """C_T times each term of the theorem: approximation, time, estimation (and initial, where it is not zero)."""
-        parts = {
-            "approximation": self.epsilon**2,
-            "time": self.dt ** (2.0 * self.order),
-            "estimation": self.estimation,
-        }
+        parts = {"approximation": self.epsilon**2, "time": self.dt ** (2.0 * self.order), "estimation": self.estimation}
         if self.initial > 0.0:
             parts["initial"] = self.initial**2
         return {name: self.amplification * value for name, value in parts.items()}
@@ -183,23 +179,41 @@ class Contraction:
             more = f"more than {self.rank} sensors per analysis, or information accumulated over time"
             rows.append(
                 Finding(
-                    "contraction", GRAM, "per-time condition: Gram deviation below 1", self.gram_deviation, 1.0, fine,
-                    "" if fine else other if informed else more, needed=not informed,
+                    "contraction",
+                    GRAM,
+                    "per-time condition: Gram deviation below 1",
+                    self.gram_deviation,
+                    1.0,
+                    fine,
+                    "" if fine else other if informed else more,
+                    needed=not informed,
                 )
-            )  # fmt: skip
+            )
         if self.information is not None:
             rows.append(
                 Finding(
-                    "contraction", ACCUMULATED, "accumulated information alpha, above 0", self.information, None,
-                    informed, "" if informed else "a longer window, or sensors that see every direction",
+                    "contraction",
+                    ACCUMULATED,
+                    "accumulated information alpha, above 0",
+                    self.information,
+                    None,
+                    informed,
+                    "" if informed else "a longer window, or sensors that see every direction",
                 )
-            )  # fmt: skip
+            )
         if self.trace is None or not self.holds:
             lacking = f"neither condition holds: more than {self.rank} sensors per analysis, or a proper prior"
             rows.append(
-                Finding("contraction", THEOREM, "bound on tr P", self.estimation, None, self.holds,
-                        "" if self.holds else lacking)
-            )  # fmt: skip
+                Finding(
+                    "contraction",
+                    THEOREM,
+                    "bound on tr P",
+                    self.estimation,
+                    None,
+                    self.holds,
+                    "" if self.holds else lacking,
+                )
+            )
         if not self.holds:
             # Every form below would be infinite too, and say it four times.
             return rows
@@ -207,37 +221,54 @@ class Contraction:
             fine = self.trace <= self.estimation * (1.0 + 1e-9)
             rows.append(
                 Finding(
-                    "contraction", THEOREM, "tr P of the filter against its bound", self.trace, self.estimation, fine,
+                    "contraction",
+                    THEOREM,
+                    "tr P of the filter against its bound",
+                    self.trace,
+                    self.estimation,
+                    fine,
                     "" if fine else "sensors, noise or rank differ between filter and certificate",
                 )
-            )  # fmt: skip
+            )
         largest = max(self.terms, key=lambda name: self.terms[name])
         rows += [
             Finding("contraction", THEOREM, "C_T", self.amplification),
-            Finding("contraction", THEOREM, f"right-hand side as displayed (largest: {largest} term)",
-                    self.right_hand_side),
+            Finding(
+                "contraction", THEOREM, f"right-hand side as displayed (largest: {largest} term)", self.right_hand_side
+            ),
             Finding("contraction", THEOREM, "term by term, 3 (eps^2 + bias^2 + tr P)", self.term_by_term),
             Finding("contraction", THEOREM, f"sharper form (largest term: {self.dominant})", self.sharp),
-        ]  # fmt: skip
+        ]
         wanted = None if target is None else as_positive("target", target)
         reached = None if wanted is None else self.rms_error <= wanted
         rows.append(
             Finding(
-                "contraction", THEOREM, "rms error by the theorem, if the model itself is read", self.rms_error, wanted,
-                reached, self.remedy if reached is False else "",
+                "contraction",
+                THEOREM,
+                "rms error by the theorem, if the model itself is read",
+                self.rms_error,
+                wanted,
+                reached,
+                self.remedy if reached is False else "",
             )
-        )  # fmt: skip
+        )
         if self.initial > 0.0:
             rows.append(Finding("contraction", INITIAL, "propagated initial bias", self.initial))
         if any(self.failure_probs):
             certain = self.success_prob > 0.0
             rows.append(
                 Finding(
-                    "contraction", THEOREM, "probability that all events hold, at least", self.success_prob, None,
-                    certain, "" if certain else "smaller failure probabilities: they add up to "
-                    f"{math.fsum(self.failure_probs):g}",
+                    "contraction",
+                    THEOREM,
+                    "probability that all events hold, at least",
+                    self.success_prob,
+                    None,
+                    certain,
+                    ""
+                    if certain
+                    else f"smaller failure probabilities: they add up to {math.fsum(self.failure_probs):g}",
                 )
-            )  # fmt: skip
+            )
         return rows
 
 

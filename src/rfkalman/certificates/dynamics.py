@@ -61,10 +61,17 @@ class Stability:
         contracts = self.largest_step <= 1.0 + ROUNDING
         remedy = "" if contracts else "a step expands and S_T multiplies every bias; look at reaction and flow"
         return [
-            Finding("dynamics", CONSISTENCY, "largest norm of one forecast matrix", self.largest_step, 1.0, contracts,
-                    remedy),
+            Finding(
+                "dynamics",
+                CONSISTENCY,
+                "largest norm of one forecast matrix",
+                self.largest_step,
+                1.0,
+                contracts,
+                remedy,
+            ),
             Finding("dynamics", CONSISTENCY, f"S_T over {self.n_steps} steps{how}", self.value),
-        ]  # fmt: skip
+        ]
 
 
 def stability(steps: Sequence[LinearStep]) -> Stability:

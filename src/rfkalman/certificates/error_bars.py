@@ -59,10 +59,17 @@ class ErrorBar:
         largest = float((self.half_width - self.naive_half_width).max(initial=0.0))
         remedy = "" if holds else "use half_width; or reduce the bias: more features, lower mass_floor, smaller step"
         return [
-            Finding("contraction", THEOREM, f"least coverage of the plain {self.level:.0%} interval", worst,
-                    self.level - _COVERAGE_SLACK, holds, remedy),
+            Finding(
+                "contraction",
+                THEOREM,
+                f"least coverage of the plain {self.level:.0%} interval",
+                worst,
+                self.level - _COVERAGE_SLACK,
+                holds,
+                remedy,
+            ),
             Finding("contraction", THEOREM, "largest widening for bias", largest),
-        ]  # fmt: skip
+        ]
 
 
 def error_bar(

@@ -85,10 +85,15 @@ class MonteCarloBound:
             Finding("approximation", self.statement, f"{quantity}, sharper form", self.sharp),
             Finding("approximation", self.statement, "discarded tail", discarded),
             Finding(
-                "approximation", self.statement, "measured error against the sharper bound and the tail",
-                total if measured is None else measured, None if measured is None else total, holds, remedy,
+                "approximation",
+                self.statement,
+                "measured error against the sharper bound and the tail",
+                total if measured is None else measured,
+                None if measured is None else total,
+                holds,
+                remedy,
             ),
-        ]  # fmt: skip
+        ]
 
 
 def rff_bound(

@@ -145,10 +145,11 @@ class FieldError:
         """The two lines, what they are made of, and whether the claimed standard deviation covers the error."""
         p = f"{100.0 * self.probability:.3g} %"
         rows = [
-            Finding("error", THEOREM, f"error of the field at all {self.bounds.size} analyses, at most ({p})",
-                    self.largest),
+            Finding(
+                "error", THEOREM, f"error of the field at all {self.bounds.size} analyses, at most ({p})", self.largest
+            ),
             Finding("error", THEOREM, f"error of the field at the last analysis, at most ({p})", self.last),
-        ]  # fmt: skip
+        ]
         for name, (meaning, _) in PARTS.items():
             series = self.parts[name]
             rows += [
@@ -159,9 +160,16 @@ class FieldError:
         holds = self.ratio <= TOO_NARROW
         remedy = "" if holds else f"{PARTS[self.dominant(n)][1]}: {PARTS[self.dominant(n)][0]} is the largest part"
         rows.append(
-            Finding("error", THEOREM, f"error / claimed standard deviation, largest (analysis {n + 1})", self.ratio,
-                    TOO_NARROW, holds, remedy)
-        )  # fmt: skip
+            Finding(
+                "error",
+                THEOREM,
+                f"error / claimed standard deviation, largest (analysis {n + 1})",
+                self.ratio,
+                TOO_NARROW,
+                holds,
+                remedy,
+            )
+        )
         return rows
 
 

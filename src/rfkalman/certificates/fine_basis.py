@@ -111,6 +111,11 @@ def quadrature_finding(statement: str, defect: float, field: str = "u") -> Findi
     holds = defect <= QUADRATURE_LIMIT
     remedy = "" if holds else "the rule does not resolve the field: raise order, or begin at a later time"
     return Finding(
-        "approximation", statement, f"change of the projection of {field} on a second rule", defect, QUADRATURE_LIMIT,
-        holds, remedy,
-    )  # fmt: skip
+        "approximation",
+        statement,
+        f"change of the projection of {field} on a second rule",
+        defect,
+        QUADRATURE_LIMIT,
+        holds,
+        remedy,
+    )

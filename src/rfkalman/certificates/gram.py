@@ -407,11 +407,17 @@ class Gram:
         lines = [
             deviation_finding(self.deviations, n.eta, self.window),
             Finding(
-                "gram", title, f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are",
-                float(n.n_obs), float(fewest), enough, advice, needed=not _informed(self.window),
+                "gram",
+                title,
+                f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are",
+                float(n.n_obs),
+                float(fewest),
+                enough,
+                advice,
+                needed=not _informed(self.window),
             ),
             Finding("gram", title, "Chernoff bound on its chance to fail (above 1 it says nothing)", self.tails.total),
-        ]  # fmt: skip
+        ]
         return lines + (self.window.findings() if self.window is not None else [])
 
 

@@ -90,13 +90,14 @@ class Leverage:
         return [
             found_finding(Peak(self.realised, self.location)),
             Finding(
-                "leverage", _STATEMENT, f"certified bound on |Psi|^2 ({self.form}{chance})", self.certified,
+                "leverage",
+                _STATEMENT,
+                f"certified bound on |Psi|^2 ({self.form}{chance})",
+                self.certified,
                 holds=math.isfinite(self.certified),
             ),
-            Finding(
-                "leverage", _STATEMENT, "certified / found", self.looseness, LOOSE, tight, remedy, needed=False,
-            ),
-        ]  # fmt: skip
+            Finding("leverage", _STATEMENT, "certified / found", self.looseness, LOOSE, tight, remedy, needed=False),
+        ]
 
 
 def found_finding(peak: Peak) -> Finding:

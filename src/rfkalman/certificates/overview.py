@@ -247,24 +247,27 @@ def certify(
     T = float(grid[-1] - grid[0])
     noise_std = None if deviation is None else max(_largest_std(obs) for obs in observations)
     n_obs = None if deviation is None else min(obs.n_obs for obs in observations)
-    bound = asking.ask("contraction", lambda: contraction(
-        epsilon=epsilon,
-        rank=space.rank,
-        # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
-        dt=T / len(steps),
-        horizon=T,
-        constant=measured.constant(T / len(steps), epsilon) if chosen is None else chosen.constant,
-        stability=measured.stability.value,
-        noise_std=noise_std,
-        n_obs=n_obs,
-        gram_deviation=deviation,
-        information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
-        bias=measured.supremum if chosen is None else chosen.bias,
-        initial=float(propagators.norms[-1]) * start,
-        trace=float(np.square(final).sum()),
-        failure_probs=(0.0, 0.0 if leverage is None else leverage.failure_prob, 0.0),
-        is_projection=chosen is None or chosen.route == "L2 projection",
-    ))  # fmt: skip
+    bound = asking.ask(
+        "contraction",
+        lambda: contraction(
+            epsilon=epsilon,
+            rank=space.rank,
+            # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
+            dt=T / len(steps),
+            horizon=T,
+            constant=measured.constant(T / len(steps), epsilon) if chosen is None else chosen.constant,
+            stability=measured.stability.value,
+            noise_std=noise_std,
+            n_obs=n_obs,
+            gram_deviation=deviation,
+            information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
+            bias=measured.supremum if chosen is None else chosen.bias,
+            initial=float(propagators.norms[-1]) * start,
+            trace=float(np.square(final).sum()),
+            failure_probs=(0.0, 0.0 if leverage is None else leverage.failure_prob, 0.0),
+            is_projection=chosen is None or chosen.route == "L2 projection",
+        ),
+    )
     asking.findings += propagators.findings()
     if bound is not None:
         asking.findings += bound.findings()

@@ -92,15 +92,25 @@ class Ritz:
             Finding("approximation", RITZ, "largest ||u - R u||, bounded between times", self.supremum),
             Finding("approximation", RITZ, "integral over t of ||u_t - R u_t||", self.integral),
             Finding(
-                "approximation", RITZ, "estimated error of the time integral", self.integral_error,
-                0.05 * self.integral, settled, "" if settled else "raise max_panels, or certify from a later start",
+                "approximation",
+                RITZ,
+                "estimated error of the time integral",
+                self.integral_error,
+                0.05 * self.integral,
+                settled,
+                "" if settled else "raise max_panels, or certify from a later start",
             ),
             Finding(
-                "approximation", RITZ, "Ritz quantity epsilon^G", self.value, limit, holds,
+                "approximation",
+                RITZ,
+                "Ritz quantity epsilon^G",
+                self.value,
+                limit,
+                holds,
                 "" if holds is not False else "lower mass_floor, use more features, or certify from a later start",
             ),
             quadrature_finding(RITZ, self.quadrature_defect, "u_tt"),
-        ]  # fmt: skip
+        ]
         if self.trace_eps > 0.0:
             rows.append(Finding("approximation", RITZ, "rms trace that counts as zero on the boundary", self.trace_eps))
         return rows

@@ -157,17 +157,35 @@ class Dynamics:
             Finding("dynamics", statement, f"{route}: C_b", self.constant),
             Finding("dynamics", statement, f"{route}: smallest C_b the reference admits", self.measured_constant),
             Finding(
-                "dynamics", statement, f"{route}: M_2, largest at the first time", float(self.regularities.max()),
-                self.regularity, self.regularity_decays,
+                "dynamics",
+                statement,
+                f"{route}: M_2, largest at the first time",
+                float(self.regularities.max()),
+                self.regularity,
+                self.regularity_decays,
                 "" if self.regularity_decays else "resolve the supremum of ||u_tt|| with more times",
             ),
-            Finding("dynamics", statement, f"{route}: largest one-step residual", b, self.step_bound, self.holds,
-                    small),
-            Finding("dynamics", BIAS, f"{route}: largest bias ||z_n - zbar_n||", self.bias, self.bias_bound,
-                    self.bias <= self.bias_bound * (1.0 + ROUNDING)),
-            Finding("dynamics", BIAS, f"{route}: the same, bounded step by step", self.bias, self.local_bias_bound,
-                    bounded, "" if bounded else small),
-        ]  # fmt: skip
+            Finding(
+                "dynamics", statement, f"{route}: largest one-step residual", b, self.step_bound, self.holds, small
+            ),
+            Finding(
+                "dynamics",
+                BIAS,
+                f"{route}: largest bias ||z_n - zbar_n||",
+                self.bias,
+                self.bias_bound,
+                self.bias <= self.bias_bound * (1.0 + ROUNDING),
+            ),
+            Finding(
+                "dynamics",
+                BIAS,
+                f"{route}: the same, bounded step by step",
+                self.bias,
+                self.local_bias_bound,
+                bounded,
+                "" if bounded else small,
+            ),
+        ]
 
 
 def projection_route(

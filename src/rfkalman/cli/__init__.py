@@ -18,7 +18,9 @@ def main() -> None:
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("typer", "rich", "threadpoolctl", "click"):
             raise
-        print(f"rfkalman: the command line needs {error.name}; install it with: pip install 'rfkalman[app]'",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"rfkalman: the command line needs {error.name}; install it with: pip install 'rfkalman[app]'",
+            file=sys.stderr,
+        )
         raise SystemExit(2) from None
     raise SystemExit(run())

@@ -24,9 +24,18 @@ from ..runs.session import STORE, Run
 from .app import progress_bar, say
 
 __all__ = [
-    "command_line", "counts_line", "folder_option", "load", "moment", "open_alarms", "open_run", "problem_argument",
-    "said_time", "strict_option", "verdict",
-]  # fmt: skip
+    "command_line",
+    "counts_line",
+    "folder_option",
+    "load",
+    "moment",
+    "open_alarms",
+    "open_run",
+    "problem_argument",
+    "said_time",
+    "strict_option",
+    "verdict",
+]
 
 #: A posterior further than this from its prior deserves a word: the prior, or the model around it, may be wrong.
 SURPRISING = 3.0
@@ -100,8 +109,9 @@ def open_alarms(setup: Setup, finished: Run) -> list[str]:
     return [
         f"alarm: sensor {setup.sensors.ids[alarm.sensor]} since {said_time(setup, int(alarm.time_ns[0]))}, still so: "
         f"{alarm.evidence(setup.labels.unit)}"
-        for alarm in finished.record.alarms() if alarm.used_again_ns is None
-    ]  # fmt: skip
+        for alarm in finished.record.alarms()
+        if alarm.used_again_ns is None
+    ]
 
 
 strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 on warnings about consistency and alarms.")]
@@ -137,8 +147,12 @@ def verdict(setup: Setup, finished: Run, *, strict: bool, machine: bool) -> tupl
         say(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside", machine=True)
         for text in aside.remedies:
             say(f"  {text}", machine=True)
-    facts = {"consistency": consistency.numbers(), "set_aside": aside.numbers(), "alarms": alarms,
-             "waiting": list(waiting)}  # fmt: skip
+    facts = {
+        "consistency": consistency.numbers(),
+        "set_aside": aside.numbers(),
+        "alarms": alarms,
+        "waiting": list(waiting),
+    }
     return facts, aside.is_much or (strict and bool(consistency.warnings or alarms))
 
 

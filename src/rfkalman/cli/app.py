@@ -76,8 +76,13 @@ def say(text: str, *, machine: bool = False) -> None:
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
     """Bars on standard error; silent where nobody is watching."""
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"),
-               TimeElapsedColumn(), TextColumn("{task.fields[what]}", style="dim"))  # fmt: skip
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}", style="dim"),
+    )
     with Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty()) as bars:
         yield bars
 
@@ -128,7 +133,10 @@ def run(arguments: list[str] | None = None) -> int:
         if wants_trace:
             traceback.print_exc()
         else:
-            say(f"rfkalman: this should not have happened ({type(error).__name__}: {error}); --debug shows where. "
-                "Nothing that was stored is lost.", machine=True)  # fmt: skip
+            say(
+                f"rfkalman: this should not have happened ({type(error).__name__}: {error}); --debug shows where. "
+                "Nothing that was stored is lost.",
+                machine=True,
+            )
         return 3
     return 0

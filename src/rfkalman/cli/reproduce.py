@@ -53,8 +53,13 @@ def reproduce(
                 bars.console.print()
                 say(page.as_text(outcomes[-1]))
                 say("")
-    words = ["rfkalman", "reproduce", *(names or []), *(["--quick"] if quick else []),
-             *([f"--seeds {seeds}"] if seeds is not None else [])]  # fmt: skip
+    words = [
+        "rfkalman",
+        "reproduce",
+        *(names or []),
+        *(["--quick"] if quick else []),
+        *([f"--seeds {seeds}"] if seeds is not None else []),
+    ]
     written = page.write(outcomes, out, " ".join(words), effort.seeds)
     if table is not None:
         table.write_text(

@@ -95,10 +95,19 @@ def forecast(
                     row |= dict(zip(setup.labels.axes, places[i].tolist(), strict=True))
                     rows.append(row | {key: finite(column[i]) for key, column in values.items()})
     if as_json:
-        typer.echo(json.dumps({
-            "unit": setup.labels.unit, "length_unit": setup.labels.length_unit, "level": level,
-            "last_reading": None if last is None else said_time(setup, last), "rows": rows,
-        }, indent=1, allow_nan=False))  # fmt: skip
+        typer.echo(
+            json.dumps(
+                {
+                    "unit": setup.labels.unit,
+                    "length_unit": setup.labels.length_unit,
+                    "level": level,
+                    "last_reading": None if last is None else said_time(setup, last),
+                    "rows": rows,
+                },
+                indent=1,
+                allow_nan=False,
+            )
+        )
         return
     table = io.StringIO()
     writer = csv.DictWriter(table, fieldnames=list(rows[0]))
@@ -165,13 +174,17 @@ def report(
     _, setup = load(problem, quiet=True)
     with open_run(setup, out) as found, progress_bar() as bars:
         task = bars.add_task("report", total=SECTIONS + 1, what="certificates")
-        findings = findings_of(
-            setup, quick=not certificates, progress=lambda text: bars.update(task, what=text)
-        )
+        findings = findings_of(setup, quick=not certificates, progress=lambda text: bars.update(task, what=text))
         target = to if to is not None else found.path.parent / "report.html"
         _require_own(target)
-        written = write_report(found.record, setup, target, command=command_line(), certificates=findings,
-                               progress=lambda text: bars.update(task, advance=1, what=text))  # fmt: skip
+        written = write_report(
+            found.record,
+            setup,
+            target,
+            command=command_line(),
+            certificates=findings,
+            progress=lambda text: bars.update(task, advance=1, what=text),
+        )
         said, fails = verdict(setup, found, strict=strict, machine=as_json)
     if as_json:
         typer.echo(json.dumps({"written": [shown(written)], **said}, allow_nan=False))
@@ -202,9 +215,17 @@ def export(
     with open_run(setup, out) as found, progress_bar() as bars:
         task = bars.add_task("export", total=1.0, what=str(target))
         times = [moment(stated, setup, text, "--at") for text in at] if at else None
-        written = write_export(found.record, setup, target, times=times, resolution=resolution, thresholds=threshold,
-                               crs=crs, overwrite=overwrite,
-                               progress=lambda done: bars.update(task, completed=done))  # fmt: skip
+        written = write_export(
+            found.record,
+            setup,
+            target,
+            times=times,
+            resolution=resolution,
+            thresholds=threshold,
+            crs=crs,
+            overwrite=overwrite,
+            progress=lambda done: bars.update(task, completed=done),
+        )
     if as_json:
         typer.echo(json.dumps({"written": [shown(path) for path in written]}))
     for path in written:
@@ -231,8 +252,13 @@ def demo(
     _, setup = load(files[0], machine=as_json)
     with progress_bar() as bars:
         task = bars.add_task("analysing", total=None, what="")
-        finished = run_files(setup, None, place_of(setup, None), facts={"command": command_line()},
-                             progress=lambda now: bars.update(task, what=f"{now.analyses} analyses"))  # fmt: skip
+        finished = run_files(
+            setup,
+            None,
+            place_of(setup, None),
+            facts={"command": command_line()},
+            progress=lambda now: bars.update(task, what=f"{now.analyses} analyses"),
+        )
     with finished:
         say(counts_line(finished.counts), machine=as_json)
         for line in unknown_lines(setup, finished.unknowns()):
@@ -242,6 +268,14 @@ def demo(
         for path in written:
             say(f"wrote {shown(path)}", machine=as_json)
         if as_json:
-            typer.echo(json.dumps({"counts": finished.counts, **said, "written": [shown(path) for path in written],
-                                   "seconds": round(time.perf_counter() - began, 2)}))  # fmt: skip
+            typer.echo(
+                json.dumps(
+                    {
+                        "counts": finished.counts,
+                        **said,
+                        "written": [shown(path) for path in written],
+                        "seconds": round(time.perf_counter() - began, 2),
+                    }
+                )
+            )
     say(f"done in {time.perf_counter() - began:.1f} s; open {written[-1]}", machine=as_json)

@@ -79,10 +79,17 @@ def run(
             with _analysing(stop) as told:
                 # With --resume a run that was killed before it began is simply begun.
                 finished = run_files(
-                    setup, readings or None, place_of(setup, out), resume=None if resume or rebuild else False,
-                    until_ns=until_ns, rebuild=rebuild, overwrite=overwrite, facts={"command": command_line()},
-                    progress=told, tell=lambda text: say(text, machine=True),
-                )  # fmt: skip
+                    setup,
+                    readings or None,
+                    place_of(setup, out),
+                    resume=None if resume or rebuild else False,
+                    until_ns=until_ns,
+                    rebuild=rebuild,
+                    overwrite=overwrite,
+                    facts={"command": command_line()},
+                    progress=told,
+                    tell=lambda text: say(text, machine=True),
+                )
         except Stopped:
             finished = open_run(setup, out)
         with finished:
@@ -120,9 +127,15 @@ def watch(
     folder.mkdir(parents=True, exist_ok=True)
     with Stop() as stop:
         runner = Runner.open(
-            folder / STORE, setup, until_ns=until_ns, ahead_ns=setup.clock.ahead_ns, rebuild=rebuild,
-            overwrite=overwrite, facts={"command": command_line()}, progress=_live(setup, stop),
-        )  # fmt: skip
+            folder / STORE,
+            setup,
+            until_ns=until_ns,
+            ahead_ns=setup.clock.ahead_ns,
+            rebuild=rebuild,
+            overwrite=overwrite,
+            facts={"command": command_line()},
+            progress=_live(setup, stop),
+        )
         with runner:
             # What came through a pipe cannot be read again, so all of it is taken in; a file can.
             stop.patient = source == "-"
@@ -194,9 +207,7 @@ def _analysing(stop: Stop) -> Iterator[Callable[[Progress], None]]:
         yield told
 
 
-def _finish(
-    setup: Setup, finished: Run, report: bool, strict: bool, as_json: bool, began: float, stop: Stop
-) -> None:
+def _finish(setup: Setup, finished: Run, report: bool, strict: bool, as_json: bool, began: float, stop: Stop) -> None:
     """Write what a run leaves behind, say it, and judge."""
     written = write_outputs(setup, finished, report)
     facts = summary(setup, finished)
@@ -249,9 +260,12 @@ def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
             task = bars.add_task("report", total=SECTIONS + 1, what="certificates")
             written.append(
                 write_report(
-                    finished.record, setup, folder / "report.html", command=command_line(),
+                    finished.record,
+                    setup,
+                    folder / "report.html",
+                    command=command_line(),
                     certificates=findings_of(setup, quick=True),
                     progress=lambda part: bars.update(task, advance=1, what=part),
                 )
-            )  # fmt: skip
+            )
     return written

@@ -7,5 +7,15 @@ from .mesh import Mesh
 from .polygon import Polygon
 
 __all__ = [
-    "Ball", "BoundaryRule", "Box", "Corner", "Domain", "Interval", "Mesh", "Polygon", "Rule", "TensorRule", "restore",
-]  # fmt: skip
+    "Ball",
+    "BoundaryRule",
+    "Box",
+    "Corner",
+    "Domain",
+    "Interval",
+    "Mesh",
+    "Polygon",
+    "Rule",
+    "TensorRule",
+    "restore",
+]

@@ -28,9 +28,7 @@ _MAX_BYTES = 1 << 30
 Table = NDArray[Any]
 
 
-def read(
-    path: str | os.PathLike[str],
-) -> tuple[FloatArray, Table, dict[str, Table], dict[str, Table], tuple[str, ...]]:
+def read(path: str | os.PathLike[str]) -> tuple[FloatArray, Table, dict[str, Table], dict[str, Table], tuple[str, ...]]:
     """Points (P, d), cells (m, k), named facets, named cells and notes from a mesh file."""
     found = _loaded(path)
     try:

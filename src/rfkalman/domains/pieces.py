@@ -22,9 +22,17 @@ from .base import Rule
 from .simplex import cell_phases, determinants, gauss, points_for_phase, reference_rule, shape_functions
 
 __all__ = [
-    "BoxPieces", "Pieces", "PiecewiseRule", "Refinement", "SimplexPieces", "ball_in_box", "clipped", "refined",
-    "simplices_within", "unit_rule",
-]  # fmt: skip
+    "BoxPieces",
+    "Pieces",
+    "PiecewiseRule",
+    "Refinement",
+    "SimplexPieces",
+    "ball_in_box",
+    "clipped",
+    "refined",
+    "simplices_within",
+    "unit_rule",
+]
 
 Function = Callable[[FloatArray], FloatArray]
 
@@ -194,9 +202,15 @@ def _children(v: FloatArray) -> FloatArray:
         ab, ac, ad, bc, bd, cd = (middle(i, j) for i, j in itertools.combinations(range(4), 2))
         # A tetrahedron at each corner; the octahedron between them is cut along the diagonal from ac to bd.
         cuts = [
-            (corner[0], ab, ac, ad), (ab, corner[1], bc, bd), (ac, bc, corner[2], cd), (ad, bd, cd, corner[3]),
-            (ac, bd, ab, ad), (ac, bd, ad, cd), (ac, bd, cd, bc), (ac, bd, bc, ab),
-        ]  # fmt: skip
+            (corner[0], ab, ac, ad),
+            (ab, corner[1], bc, bd),
+            (ac, bc, corner[2], cd),
+            (ad, bd, cd, corner[3]),
+            (ac, bd, ab, ad),
+            (ac, bd, ad, cd),
+            (ac, bd, cd, bc),
+            (ac, bd, bc, ab),
+        ]
     return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
 
 

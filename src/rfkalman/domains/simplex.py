@@ -24,9 +24,19 @@ from ..core.errors import ValueRangeError
 from .base import BoundaryRule, Rule
 
 __all__ = [
-    "EDGES", "CellRule", "FacetRule", "Group", "gauss", "graded_triangle", "grouped", "half_phases", "points_for_phase",
-    "reference_rule", "shape_functions", "triangle_groups",
-]  # fmt: skip
+    "EDGES",
+    "CellRule",
+    "FacetRule",
+    "Group",
+    "gauss",
+    "graded_triangle",
+    "grouped",
+    "half_phases",
+    "points_for_phase",
+    "reference_rule",
+    "shape_functions",
+    "triangle_groups",
+]
 
 IntArray = NDArray[np.int64]
 EDGES: dict[int, tuple[tuple[int, int], ...]] = {

@@ -303,8 +303,16 @@ class CornerMap(FeatureMap):
 
     def arrays(self) -> dict[str, FloatArray]:
         names: Sequence[str] = (
-            "lower", "side", "vertices", "angles", "directions", "cuts", "reaches", "weights", "phases",
-        )  # fmt: skip
+            "lower",
+            "side",
+            "vertices",
+            "angles",
+            "directions",
+            "cuts",
+            "reaches",
+            "weights",
+            "phases",
+        )
         return {name: getattr(self, name) for name in names}
 
     def settings(self) -> dict[str, Any]:

@@ -400,9 +400,14 @@ def _full_column_rank(S: FloatArray) -> FloatArray:
 
 
 def _carry(
-    m: FloatArray, S: FloatArray, basis: FloatArray | None,
-    step: LinearStep, rng: np.random.Generator | None, rho: float, scratch: Scratch | None,
-) -> tuple[FloatArray, FloatArray, FloatArray | None]:  # fmt: skip
+    m: FloatArray,
+    S: FloatArray,
+    basis: FloatArray | None,
+    step: LinearStep,
+    rng: np.random.Generator | None,
+    rho: float,
+    scratch: Scratch | None,
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Mean, root and basis after one gap; the root is a fresh array."""
     noise_root = step.noise_root
     if noise_root is None:

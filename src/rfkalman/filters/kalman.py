@@ -22,9 +22,17 @@ from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
 from .kernels import INDICATOR_LIMIT, Kernel, Scratch, condition, fast, move, orthogonal
 
 __all__ = [
-    "INDICATOR_LIMIT", "Analysis", "StreamsAnalysis", "analyse", "analyse_joseph",
-    "fast", "forecast", "orthogonal", "run", "run_streams",
-]  # fmt: skip
+    "INDICATOR_LIMIT",
+    "Analysis",
+    "StreamsAnalysis",
+    "analyse",
+    "analyse_joseph",
+    "fast",
+    "forecast",
+    "orthogonal",
+    "run",
+    "run_streams",
+]
 
 _LOG_2PI = math.log(2.0 * math.pi)
 
@@ -161,9 +169,7 @@ def run_streams(
     for step, obs, y in sequence:
         values = np.asarray(y, dtype=np.float64)
         if values.ndim != 2 or values.shape[0] != obs.n_obs:
-            raise ShapeError(
-                f"y must have shape ({obs.n_obs}, n_streams), one column per stream; got {values.shape}."
-            )
+            raise ShapeError(f"y must have shape ({obs.n_obs}, n_streams), one column per stream; got {values.shape}.")
         if obs.H.shape[1] != m.shape[0]:
             raise _wrong_columns(obs.H, m.shape[0])
         if obs.offset is not None:
@@ -216,9 +222,7 @@ def analyse_joseph(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     return Analysis(m + gain @ residual, root, evidence, 0.0, values.size, quad)
 
 
-def _record(
-    m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_used: int, nis: float = 0.0
-) -> Analysis:
+def _record(m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_used: int, nis: float = 0.0) -> Analysis:
     """An Analysis of arrays a kernel has just made: no copy, no check."""
     post = _new(Analysis)
     m.setflags(write=False)
@@ -250,9 +254,14 @@ def _wrong_columns(H: FloatArray, dim: int) -> ShapeError:
 
 
 def _analyse(
-    m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray, kernel: Kernel | None,
-    overwrite: bool, scratch: Scratch,
-) -> Analysis:  # fmt: skip
+    m: FloatArray,
+    S: FloatArray,
+    obs: Observation,
+    y: FloatArray,
+    kernel: Kernel | None,
+    overwrite: bool,
+    scratch: Scratch,
+) -> Analysis:
     # One multiply-add per reading finds every NaN and infinity; the mask is made only when there is one.
     if not math.isfinite(y.dot(y)):
         finite = np.isfinite(y)

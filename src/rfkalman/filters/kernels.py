@@ -122,9 +122,14 @@ def _add_noise(root: FloatArray, noise_root: FloatArray) -> FloatArray:
 
 
 def condition(
-    m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray, kernel: Kernel | None,
-    overwrite: bool, scratch: Scratch,
-) -> Update:  # fmt: skip
+    m: FloatArray,
+    S: FloatArray,
+    obs: Observation,
+    y: FloatArray,
+    kernel: Kernel | None,
+    overwrite: bool,
+    scratch: Scratch,
+) -> Update:
     """Posterior of a belief given finite readings, (N_o,) or (N_o, n_streams)."""
     N, k = y.shape[0], S.shape[1]
     if kernel is None and N > 4 * k > 0 and obs.factor is None:
@@ -180,9 +185,7 @@ class Scratch:
         """Column-major arrays for G^T (k, N), Z or W (k, N) and S Z (r, N), with anything in them."""
         if self._shape != (r, k, N):
             self._shape = (r, k, N)
-            self._buffers = (
-                np.empty((k, N), order="F"), np.empty((k, N), order="F"), np.empty((r, N), order="F")
-            )  # fmt: skip
+            self._buffers = (np.empty((k, N), order="F"), np.empty((k, N), order="F"), np.empty((r, N), order="F"))
         return self._buffers
 
     def rows(self, diagonal: FloatArray, k: int) -> FloatArray:

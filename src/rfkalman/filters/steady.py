@@ -264,10 +264,17 @@ def find(
         shrink = frozen(np.asarray(solve_triangular(C, np.eye(G.shape[1]))))
     constant = -0.5 * (obs.n_obs * _LOG_2PI + obs.log_det_noise + log_det)
     return ConstantGain(
-        step.transition, step.noise_root, obs, forecast_root, analysis_root,
-        frozen(np.ascontiguousarray(_whitened_columns(obs, project))), frozen(np.ascontiguousarray(lift)),
-        shrink, constant, indicator,
-    )  # fmt: skip
+        step.transition,
+        step.noise_root,
+        obs,
+        forecast_root,
+        analysis_root,
+        frozen(np.ascontiguousarray(_whitened_columns(obs, project))),
+        frozen(np.ascontiguousarray(lift)),
+        shrink,
+        constant,
+        indicator,
+    )
 
 
 def _whitened_columns(obs: Observation, project: FloatArray) -> FloatArray:

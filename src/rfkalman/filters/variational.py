@@ -123,9 +123,15 @@ def four_d_var(
         if step is not None:
             end = _moved(step, end)
     return VariationalPosterior(
-        _around(start, prior.root, T), _around(end, Z, T), frozen(xi), frozen(T),
-        cost, iterations, gradient_norm, gradient_norm <= tolerance,
-    )  # fmt: skip
+        _around(start, prior.root, T),
+        _around(end, Z, T),
+        frozen(xi),
+        frozen(T),
+        cost,
+        iterations,
+        gradient_norm,
+        gradient_norm <= tolerance,
+    )
 
 
 def _window(dim: int, sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]]) -> Window:
@@ -147,9 +153,7 @@ def _window(dim: int, sequence: Iterable[tuple[LinearStep | None, Observation, A
     return window
 
 
-def _descend(
-    prior: Gaussian, window: Window, tolerance: float, limit: int
-) -> tuple[FloatArray, float, float, int]:  # fmt: skip
+def _descend(prior: Gaussian, window: Window, tolerance: float, limit: int) -> tuple[FloatArray, float, float, int]:
     """Conjugate gradients with exact line search; gives xi, cost, gradient norm and steps of the best point seen."""
     xi = np.zeros(prior.root.shape[1])
     cost, slope = _cost_and_descent(prior, window, xi)

@@ -195,9 +195,12 @@ class CsvTable:
                     value[i, j] = number
         code = np.broadcast_to(np.arange(k), keep.shape)[keep]
         return (
-            np.repeat(time, k)[keep.ravel()], [name for _, name in self.wide], code, value[keep],
+            np.repeat(time, k)[keep.ravel()],
+            [name for _, name in self.wide],
+            code,
+            value[keep],
             np.repeat(lines, k)[keep.ravel()],
-        )  # fmt: skip
+        )
 
     def _numbers(self, buffer: ByteArray, begin: IntArray, length: IntArray) -> tuple[FloatArray, NDArray[np.bool_]]:
         cells, length = _gather(buffer, begin, length)
@@ -229,12 +232,16 @@ def _well_quoted(text: ByteArray, marks: IntArray, first: IntArray, stop: IntArr
     # The separator before an opening quote is just before it, the one after a closing quote just after it, and there
     # is none in between.
     before = np.searchsorted(marks, quotes)
-    left = (quotes == first[line]) | (marks[np.maximum(before - 1, 0)] == quotes - 1) if marks.size else (
-        quotes == first[line]
-    )  # fmt: skip
-    right = (quotes + 1 == stop[line]) | (marks[np.minimum(before, marks.size - 1)] == quotes + 1) if marks.size else (
-        quotes + 1 == stop[line]
-    )  # fmt: skip
+    left = (
+        (quotes == first[line]) | (marks[np.maximum(before - 1, 0)] == quotes - 1)
+        if marks.size
+        else (quotes == first[line])
+    )
+    right = (
+        (quotes + 1 == stop[line]) | (marks[np.minimum(before, marks.size - 1)] == quotes + 1)
+        if marks.size
+        else (quotes + 1 == stop[line])
+    )
     paired = np.ones(len(quotes), dtype=np.bool_)
     paired[1:] = opening[1:] | (before[1:] == before[:-1])
     bad = line[~(np.where(opening, left, right) & paired)]

@@ -57,9 +57,15 @@ def write_netcdf(maps: Maps, target: Path, part: Path, crs: int | None, progress
             made[:] = coordinate.values
         for variable in variables:
             made = file.createVariable(
-                variable.name, "f8", variable.dims, compression="zlib", complevel=4, shuffle=True,
-                chunksizes=_chunks(maps, variable), fill_value=np.nan,
-            )  # fmt: skip
+                variable.name,
+                "f8",
+                variable.dims,
+                compression="zlib",
+                complevel=4,
+                shuffle=True,
+                chunksizes=_chunks(maps, variable),
+                fill_value=np.nan,
+            )
             made.setncatts(variable.attrs)
             # Every write covers whole chunks, so there is nothing to cache; by default each variable would hold 64 MiB.
             made.set_var_chunk_cache(size=8 * math.prod(_chunks(maps, variable)))
@@ -81,17 +87,26 @@ def write_zarr(maps: Maps, target: Path, part: Path, crs: int | None, progress: 
         for coordinate in coordinates(maps):
             values = np.asarray(coordinate.values)
             made = group.create_array(
-                coordinate.name, shape=values.shape, dtype=values.dtype, chunks=(max(1, values.size),),
-                dimension_names=coordinate.dims, attributes=coordinate.attrs,
-            )  # fmt: skip
+                coordinate.name,
+                shape=values.shape,
+                dtype=values.dtype,
+                chunks=(max(1, values.size),),
+                dimension_names=coordinate.dims,
+                attributes=coordinate.attrs,
+            )
             made[:] = values
         arrays = {
             variable.name: group.create_array(
-                variable.name, shape=_shape(maps, variable), dtype="f8", chunks=_chunks(maps, variable),
-                fill_value=np.nan, dimension_names=variable.dims, attributes=variable.attrs,
+                variable.name,
+                shape=_shape(maps, variable),
+                dtype="f8",
+                chunks=_chunks(maps, variable),
+                fill_value=np.nan,
+                dimension_names=variable.dims,
+                attributes=variable.attrs,
             )
             for variable in variables
-        }  # fmt: skip
+        }
         for some, values_of in Slabs(maps).chunks():
             for variable in variables:
                 arrays[variable.name][_part(variable, some)] = values_of[variable.name]
@@ -144,11 +159,13 @@ def dataset(maps: Maps) -> Any:
         coords[coordinate.name] = (coordinate.dims, values, attrs)
     data = {
         variable.name: xr.Variable(
-            variable.dims, indexing.LazilyIndexedArray(Lazy(variable)), variable.attrs,
+            variable.dims,
+            indexing.LazilyIndexedArray(Lazy(variable)),
+            variable.attrs,
             {"dtype": "float64", "_FillValue": np.nan},
         )
         for variable in maps_of(maps)
-    }  # fmt: skip
+    }
     return xr.Dataset(data, coords=coords, attrs=global_attributes(maps))
 
 

@@ -39,15 +39,47 @@ _KNOWN = re.compile(
 )
 #: What pint calls otherwise, or means otherwise: its year is the Julian one, udunits' the tropical one.
 _RENAMED = {
-    "celsius": "degC", "degree_Celsius": "degC", "degree_celsius": "degC", "degreeC": "degC", "°C": "degC",
-    "fahrenheit": "degF", "degree_Fahrenheit": "degF", "degree_fahrenheit": "degF", "degreeF": "degF", "°F": "degF",
-    "delta_degC": "K", "delta_celsius": "K", "delta_degF": "degR", "delta_fahrenheit": "degR", "degK": "K",
-    "rankine": "degR", "degR": "degR", "degree_Rankine": "degR", "deg": "degree", "sec": "s", "in": "inch",
-    "a": "Julian_year", "yr": "Julian_year", "year": "Julian_year", "julian_year": "Julian_year",
-    "month": "(Julian_year/12)", "dimensionless": "1", "ppm": "1e-6", "M": "(mol/l)", "molar": "(mol/l)",
-    "years": "Julian_year", "ha": "hm2", "hectare": "hm2", "Ω": "ohm", "tonne": "t", "metric_ton": "t", "micron": "um",
-    "feet": "ft", "inches": "inch", "weeks": "week",
-}  # fmt: skip
+    "celsius": "degC",
+    "degree_Celsius": "degC",
+    "degree_celsius": "degC",
+    "degreeC": "degC",
+    "°C": "degC",
+    "fahrenheit": "degF",
+    "degree_Fahrenheit": "degF",
+    "degree_fahrenheit": "degF",
+    "degreeF": "degF",
+    "°F": "degF",
+    "delta_degC": "K",
+    "delta_celsius": "K",
+    "delta_degF": "degR",
+    "delta_fahrenheit": "degR",
+    "degK": "K",
+    "rankine": "degR",
+    "degR": "degR",
+    "degree_Rankine": "degR",
+    "deg": "degree",
+    "sec": "s",
+    "in": "inch",
+    "a": "Julian_year",
+    "yr": "Julian_year",
+    "year": "Julian_year",
+    "julian_year": "Julian_year",
+    "month": "(Julian_year/12)",
+    "dimensionless": "1",
+    "ppm": "1e-6",
+    "M": "(mol/l)",
+    "molar": "(mol/l)",
+    "years": "Julian_year",
+    "ha": "hm2",
+    "hectare": "hm2",
+    "Ω": "ohm",
+    "tonne": "t",
+    "metric_ton": "t",
+    "micron": "um",
+    "feet": "ft",
+    "inches": "inch",
+    "weeks": "week",
+}
 _WORD = re.compile(r"[A-Za-z°%Ω][A-Za-z_°%]*")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _TEMPERATURES = {"degC": "K", "degF": "degR", "K": "K", "degR": "degR"}
@@ -100,12 +132,21 @@ _RESERVED = {"time", "threshold", "mean", "std", "lower", "upper", "exceedance"}
 _VERTICAL = {"depth": "down", "height": "up", "altitude": "up", "elevation": "up", "z": "up"}
 #: Names of the CF table that are also what people call a field.
 _STANDARD = {
-    "air_temperature", "soil_temperature", "sea_water_temperature", "sea_surface_temperature", "surface_temperature",
-}  # fmt: skip
+    "air_temperature",
+    "soil_temperature",
+    "sea_water_temperature",
+    "sea_surface_temperature",
+    "surface_temperature",
+}
 _DURATIONS = {
-    1: "ns", 1_000: "us", 1_000_000: "ms", 1_000_000_000: "s", 60_000_000_000: "min", 3_600_000_000_000: "h",
+    1: "ns",
+    1_000: "us",
+    1_000_000: "ms",
+    1_000_000_000: "s",
+    60_000_000_000: "min",
+    3_600_000_000_000: "h",
     86_400_000_000_000: "d",
-}  # fmt: skip
+}
 
 
 def axis_names(labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -146,9 +187,12 @@ def _time(maps: Maps) -> Variable:
     sizes = {"seconds": 1_000_000_000, "milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}
     unit, size = next((name, size) for name, size in sizes.items() if not (when % size).any())
     attrs = {
-        "standard_name": "time", "long_name": "time (UTC)", "axis": "T",
-        "units": f"{unit} since 1970-01-01 00:00:00", "calendar": "standard",
-    }  # fmt: skip
+        "standard_name": "time",
+        "long_name": "time (UTC)",
+        "axis": "T",
+        "units": f"{unit} since 1970-01-01 00:00:00",
+        "calendar": "standard",
+    }
     return Variable("time", ("time",), attrs, when // size)
 
 
@@ -186,13 +230,16 @@ def maps_of(maps: Maps) -> list[Variable]:
     ends = () if maps.level is None else ("lower", "upper")
     point = "time: point"
     mean = {
-        "long_name": f"{labels.field}, posterior mean", **unit, "cell_methods": f"{point} realization: mean",
+        "long_name": f"{labels.field}, posterior mean",
+        **unit,
+        "cell_methods": f"{point} realization: mean",
         "ancillary_variables": " ".join(("std", *ends)),
-    }  # fmt: skip
+    }
     std = {
-        "long_name": f"{labels.field}, posterior standard deviation", **spread,
+        "long_name": f"{labels.field}, posterior standard deviation",
+        **spread,
         "cell_methods": f"{point} realization: standard_deviation",
-    }  # fmt: skip
+    }
     if standard is not None:
         mean["standard_name"], std["standard_name"] = standard, f"{standard} standard_error"
     found = [Variable("mean", dims, mean), Variable("std", dims, std)]
@@ -201,8 +248,10 @@ def maps_of(maps: Maps) -> list[Variable]:
         found.append(Variable(end, dims, {"long_name": text, **unit, "cell_methods": point}))
     if maps.thresholds.size:
         attrs = {
-            "long_name": f"probability that {labels.field} exceeds the threshold", "units": "1", "cell_methods": point,
-        }  # fmt: skip
+            "long_name": f"probability that {labels.field} exceeds the threshold",
+            "units": "1",
+            "cell_methods": point,
+        }
         found.append(Variable("exceedance", ("threshold", *dims), attrs))
     return found
 

@@ -132,9 +132,16 @@ def write_tiff(
     ]
     with explained(target), open(part, "wb") as stream:
         tifffile.imwrite(
-            stream, data, planarconfig="separate", photometric="minisblack", compression="zlib", metadata=None,
-            extrasamples=["unspecified"] * (len(bands) - 1), extratags=extra, software=f"rfkalman {version()}",
-        )  # fmt: skip
+            stream,
+            data,
+            planarconfig="separate",
+            photometric="minisblack",
+            compression="zlib",
+            metadata=None,
+            extrasamples=["unspecified"] * (len(bands) - 1),
+            extratags=extra,
+            software=f"rfkalman {version()}",
+        )
 
 
 def _metadata(maps: Maps, t_ns: int, names: list[str]) -> str:
@@ -147,9 +154,11 @@ def _metadata(maps: Maps, t_ns: int, names: list[str]) -> str:
     else:
         when = iso(t_ns, None)
     items = [
-        ("TITLE", labels.title), ("FIELD", labels.field), ("TIME", when),
+        ("TITLE", labels.title),
+        ("FIELD", labels.field),
+        ("TIME", when),
         ("CONFIGURATION_SHA256", maps.setup.hash),
-    ]  # fmt: skip
+    ]
     lines = [f'<Item name="{name}">{_ascii(value)}</Item>' for name, value in items]
     for i, name in enumerate(names):
         of = "1" if name.startswith("exceedance") else unit

@@ -20,9 +20,21 @@ from ..model.model import Model
 from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [
-    "MAX_POINTS", "MAX_TIMES", "MAX_VALUES", "ExportError", "Grid", "Maps", "RecordLike", "SetupLike", "Slabs",
-    "StripLike", "UnknownLike", "chosen_times", "iso", "make_grid",
-]  # fmt: skip
+    "MAX_POINTS",
+    "MAX_TIMES",
+    "MAX_VALUES",
+    "ExportError",
+    "Grid",
+    "Maps",
+    "RecordLike",
+    "SetupLike",
+    "Slabs",
+    "StripLike",
+    "UnknownLike",
+    "chosen_times",
+    "iso",
+    "make_grid",
+]
 
 #: Points of a grid, whether inside the domain or not; a slab of them is held in memory.
 MAX_POINTS = 1 << 24
@@ -208,9 +220,7 @@ def make_grid(domain: Domain, resolution: int) -> Grid:
             f"resolution = {n} makes a grid of {' x '.join(map(str, counts))} = {size} points; an export holds at most "
             f"{MAX_POINTS}. Choose a smaller resolution."
         )
-    lines = tuple(
-        frozen(np.linspace(a, b, k)) for a, b, k in zip(domain.lower, domain.upper, counts, strict=True)
-    )
+    lines = tuple(frozen(np.linspace(a, b, k)) for a, b, k in zip(domain.lower, domain.upper, counts, strict=True))
     grid = Grid(lines, np.ones(size, dtype=np.bool_))
     for start in range(0, size, _BLOCK):
         places = np.arange(start, min(start + _BLOCK, size))
@@ -332,9 +342,14 @@ class Maps:
 
     @classmethod
     def plan(
-        cls, record: RecordLike, setup: SetupLike, times: Any, resolution: int | None, thresholds: Any,
+        cls,
+        record: RecordLike,
+        setup: SetupLike,
+        times: Any,
+        resolution: int | None,
+        thresholds: Any,
         level: float | None,
-    ) -> Maps:  # fmt: skip
+    ) -> Maps:
         """Check the request, and fill it up from the output plan of the problem."""
         given = setup.output.thresholds if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=float))
         values = frozen(np.unique(as_finite("thresholds", given, (None,))))

@@ -154,7 +154,7 @@ def description(maps: Maps, tables: Iterable[tuple[str, str]]) -> str:
             ],
         },
         indent=1,
-    )  # fmt: skip
+    )
 
 
 def _described(column: Column) -> dict[str, str]:

@@ -17,9 +17,22 @@ from ._reasons import Reason
 from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [
-    "REASONS", "Cells", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "Rows", "TableFormat",
-    "as_part", "find_column", "make_chunk", "number", "show", "wide_columns",
-]  # fmt: skip
+    "REASONS",
+    "Cells",
+    "Chunk",
+    "Limits",
+    "Position",
+    "ReadingsError",
+    "Rejected",
+    "Rows",
+    "TableFormat",
+    "as_part",
+    "find_column",
+    "make_chunk",
+    "number",
+    "show",
+    "wide_columns",
+]
 
 #: Why a line, or a cell of a wide line, is not a reading: all there is.
 REASONS = tuple(str(reason) for reason in Reason)
@@ -294,8 +307,12 @@ class Rows:
 
 def make_chunk(
     parts: Sequence[tuple[IntArray, Sequence[str], NDArray[Any], FloatArray, IntArray]],
-    rejected: list[Rejected], skipped: int, start: Position, end: Position, cells: Cells,
-) -> Chunk:  # fmt: skip
+    rejected: list[Rejected],
+    skipped: int,
+    start: Position,
+    end: Position,
+    cells: Cells,
+) -> Chunk:
     """One chunk of several sets of readings, put into the order of their lines."""
     names: dict[str, int] = {}
     codes = []
@@ -305,9 +322,7 @@ def make_chunk(
             [-1 if name in excluded else names.setdefault(name, len(names)) for name in local], dtype=np.int32
         )
         codes.append(table[code] if len(code) else np.zeros(0, dtype=np.int32))
-    time, value, line = (
-        np.concatenate([part[i] for part in parts]) if parts else np.zeros(0) for i in (0, 3, 4)
-    )
+    time, value, line = (np.concatenate([part[i] for part in parts]) if parts else np.zeros(0) for i in (0, 3, 4))
     code = np.concatenate(codes) if codes else np.zeros(0, dtype=np.int32)
     if excluded:
         keep = code >= 0
@@ -317,9 +332,11 @@ def make_chunk(
         order = np.argsort(line, kind="stable")
         time, value, line, code = time[order], value[order], line[order], code[order]
     arrays = (
-        np.asarray(time, dtype=np.int64), np.asarray(code, dtype=np.int32), cells.scaled(np.asarray(value, np.float64)),
+        np.asarray(time, dtype=np.int64),
+        np.asarray(code, dtype=np.int32),
+        cells.scaled(np.asarray(value, np.float64)),
         np.asarray(line, dtype=np.int64),
-    )  # fmt: skip
+    )
     for array in arrays:
         array.flags.writeable = False
     rejected.sort(key=lambda item: item.line)
@@ -329,9 +346,12 @@ def make_chunk(
 def as_part(rows: Rows) -> tuple[IntArray, list[str], NDArray[np.int64], FloatArray, IntArray]:
     names = {name: i for i, name in enumerate(dict.fromkeys(rows.name))}
     return (
-        np.array(rows.time, dtype=np.int64), list(names), np.array([names[n] for n in rows.name], dtype=np.int64),
-        np.array(rows.value, dtype=np.float64), np.array(rows.line, dtype=np.int64),
-    )  # fmt: skip
+        np.array(rows.time, dtype=np.int64),
+        list(names),
+        np.array([names[n] for n in rows.name], dtype=np.int64),
+        np.array(rows.value, dtype=np.float64),
+        np.array(rows.line, dtype=np.int64),
+    )
 
 
 def find_column(header: list[str], name: str, role: str) -> int:
@@ -350,9 +370,10 @@ def wide_columns(header: list[str], layout: TableFormat, other: set[int]) -> lis
         return [(find_column(header, column, "sensor"), name) for column, name in layout.columns.items()]
     known = None if layout.known is None else set(layout.known)
     found = [
-        (i, name) for i, name in enumerate(header)
+        (i, name)
+        for i, name in enumerate(header)
         if name and i not in other and name not in layout.exclude and (known is None or name in known)
-    ]  # fmt: skip
+    ]
     repeated = [name for name, count in Counter(name for _, name in found).items() if count > 1]
     if repeated:
         raise ReadingsError(f"two columns are called {repeated[0][:60]!r}; a sensor has one column in a wide table.")

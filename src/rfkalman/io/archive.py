@@ -55,11 +55,21 @@ MAX_BYTES = 8 * 2**30
 _RECORDS: dict[str, type[Any]] = {
     record.__name__: record
     for record in (
-        Analysis, BoundBlock, ConstantGain, Gaussian, LinearStep, Observation, propagators.Exponential,
-        propagators.ImplicitEuler, propagators.CrankNicolson, propagators.SDIRK2, propagators.SDIRK3,
-        propagators.ARS222, propagators.ARS443,
+        Analysis,
+        BoundBlock,
+        ConstantGain,
+        Gaussian,
+        LinearStep,
+        Observation,
+        propagators.Exponential,
+        propagators.ImplicitEuler,
+        propagators.CrankNicolson,
+        propagators.SDIRK2,
+        propagators.SDIRK3,
+        propagators.ARS222,
+        propagators.ARS443,
     )
-}  # fmt: skip
+}
 
 
 def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field | Assimilator) -> Path:

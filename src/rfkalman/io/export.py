@@ -20,9 +20,14 @@ __all__ = ["FORMATS", "ExportError", "RecordLike", "SetupLike", "export", "guard
 
 #: Suffix of a path -> format.
 FORMATS = {
-    ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf", ".zarr": "zarr", ".csv": "csv", ".tif": "geotiff",
+    ".nc": "netcdf",
+    ".nc4": "netcdf",
+    ".cdf": "netcdf",
+    ".zarr": "zarr",
+    ".csv": "csv",
+    ".tif": "geotiff",
     ".tiff": "geotiff",
-}  # fmt: skip
+}
 
 #: Lines of a table of maps; more are better held by NetCDF or Zarr.
 MAX_ROWS = 1 << 26

@@ -25,9 +25,19 @@ from ._tables import REASONS, Chunk, Limits, Position, ReadingsError, Rejected, 
 from ._workbook import is_workbook, require_readable_kind
 
 __all__ = [
-    "REASONS", "Chunk", "Limits", "Position", "ReadingsError", "Rejected", "TableFormat",
-    "from_frame", "is_json_lines", "is_workbook", "read_csv", "read_jsonl",
-]  # fmt: skip
+    "REASONS",
+    "Chunk",
+    "Limits",
+    "Position",
+    "ReadingsError",
+    "Rejected",
+    "TableFormat",
+    "from_frame",
+    "is_json_lines",
+    "is_workbook",
+    "read_csv",
+    "read_jsonl",
+]
 
 
 def read_csv(

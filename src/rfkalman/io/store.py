@@ -42,9 +42,17 @@ from ._tables import Position, Rejected
 from .timestamps import IntArray
 
 __all__ = [
-    "STATUSES", "AnalysisRow", "BatchRows", "DamageError", "Fate", "FileMark", "Source", "Status", "Store",
+    "STATUSES",
+    "AnalysisRow",
+    "BatchRows",
+    "DamageError",
+    "Fate",
+    "FileMark",
+    "Source",
+    "Status",
+    "Store",
     "StoreError",
-]  # fmt: skip
+]
 
 FORMAT = "rfkalman run"
 VERSION = 2
@@ -55,9 +63,7 @@ LOOK_OVER_BYTES = 16 << 20
 MAX_EXCERPTS = 1000
 
 #: What can become of a reading, in the order of their codes in the file.
-STATUSES = (
-    "waiting", "used", "missing", "out of range", "duplicate", "late", "outside", "gated", "unknown sensor",
-)  # fmt: skip
+STATUSES = ("waiting", "used", "missing", "out of range", "duplicate", "late", "outside", "gated", "unknown sensor")
 
 
 class Status:
@@ -280,9 +286,12 @@ class Store:
         try:
             found = dict(self._sql.execute("SELECT key, value FROM meta").fetchall())
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error) and not self._sql.execute(
-                "SELECT count(*) FROM sqlite_master WHERE name IN ('readings', 'analyses')"
-            ).fetchone()[0]:
+            if (
+                "no such table" in str(error)
+                and not self._sql.execute(
+                    "SELECT count(*) FROM sqlite_master WHERE name IN ('readings', 'analyses')"
+                ).fetchone()[0]
+            ):
                 raise StoreError(f"{self.path} is a database, but not the store of a run.") from error
             raise
         if "format" not in found:
@@ -516,9 +525,17 @@ class Store:
         """Set how far a source has been read; gives its id."""
         number = source.id or int(self._ask("SELECT coalesce(max(id), 0) + 1 FROM sources")[0][0])
         self._put(
-            "sources", number, source.name, source.position.offset, source.position.lines, source.readings,
-            source.rejected, source.skipped, int(source.finished), *(source.mark or (None, None)),
-        )  # fmt: skip
+            "sources",
+            number,
+            source.name,
+            source.position.offset,
+            source.position.lines,
+            source.readings,
+            source.rejected,
+            source.skipped,
+            int(source.finished),
+            *(source.mark or (None, None)),
+        )
         return number
 
     def next_seq(self) -> int:
@@ -555,8 +572,11 @@ class Store:
         """(seq, sensor, time_ns, value) of readings that wait without a batch and are not later than a time."""
         return self._ask(
             "SELECT seq, sensor, time_ns, value FROM readings WHERE batch_ns IS NULL AND time_ns <= ? AND status = ? "
-            "ORDER BY time_ns, seq LIMIT ?", until_ns, Status.WAITING, most,
-        )  # fmt: skip
+            "ORDER BY time_ns, seq LIMIT ?",
+            until_ns,
+            Status.WAITING,
+            most,
+        )
 
     def arrived_after(self, seq: int, most: int) -> list[tuple[int, int | None, int, float | None]]:
         """(seq, sensor, time_ns, value) of all readings after a number, in the order of their arrival."""
@@ -565,17 +585,24 @@ class Store:
         )
 
     def judge_anew(
-        self, seq: Sequence[int], sensor: Sequence[int | None], time_ns: Sequence[int], value: Sequence[float | None],
-        status: Sequence[int], reason: Sequence[str | None], batch_ns: Sequence[int | None],
-    ) -> None:  # fmt: skip
+        self,
+        seq: Sequence[int],
+        sensor: Sequence[int | None],
+        time_ns: Sequence[int],
+        value: Sequence[float | None],
+        status: Sequence[int],
+        reason: Sequence[str | None],
+        batch_ns: Sequence[int | None],
+    ) -> None:
         """What a later look found about readings, column by column."""
         absent = (None,) * len(seq)
         columns = (tuple(column) for column in (seq, time_ns, batch_ns, sensor, status))
         digests = reading_digests(tuple(columns), (tuple(value), absent, absent))
         self._sql.executemany(
             "UPDATE readings SET status = ?, reason = ?, batch_ns = ?, predicted = NULL, predicted_std = NULL, "
-            "digest = ? WHERE seq = ?", zip(status, reason, batch_ns, digests, seq, strict=True),
-        )  # fmt: skip
+            "digest = ? WHERE seq = ?",
+            zip(status, reason, batch_ns, digests, seq, strict=True),
+        )
 
     def n_after(self, batch_ns: int) -> int:
         """How many readings belong to batches after a time."""
@@ -593,8 +620,9 @@ class Store:
         chosen = "" if sensor is None else f" AND sensor = {int(sensor)}"
         rows = self._ask(
             f"SELECT DISTINCT batch_ns FROM readings WHERE batch_ns <= ?{chosen} ORDER BY batch_ns DESC LIMIT ?",
-            2**63 - 1 if to_ns is None else to_ns, most,
-        )  # fmt: skip
+            2**63 - 1 if to_ns is None else to_ns,
+            most,
+        )
         return [int(batch) for (batch,) in reversed(rows)]
 
     def set_far(self, after_ns: int, reason: str) -> None:
@@ -607,8 +635,10 @@ class Store:
         """(sensor, time_ns) of the first readings that wait for this reason."""
         return self._ask(
             "SELECT sensor, time_ns FROM readings WHERE status = ? AND reason = ? ORDER BY time_ns LIMIT ?",
-            Status.WAITING, reason, most,
-        )  # fmt: skip
+            Status.WAITING,
+            reason,
+            most,
+        )
 
     def add_rejected(self, source: int, rejected: Iterable[Rejected]) -> None:
         """Count rejected lines by reason and keep the first excerpts of each."""
@@ -645,9 +675,12 @@ class Store:
         rows = self._readings("WHERE batch_ns = ?", batch_ns)
         seq, when, _, sensor, status, value, *_ = list(zip(*rows, strict=True)) or [()] * 9
         return BatchRows(
-            np.array(seq, dtype=np.int64), np.array(sensor, dtype=np.int64), np.array(when, dtype=np.int64),
-            np.array(value, dtype=np.float64), np.array(status, dtype=np.int64),
-        )  # fmt: skip
+            np.array(seq, dtype=np.int64),
+            np.array(sensor, dtype=np.int64),
+            np.array(when, dtype=np.int64),
+            np.array(value, dtype=np.float64),
+            np.array(status, dtype=np.int64),
+        )
 
     def used(self, batch_ns: int) -> tuple[IntArray, FloatArray]:
         """Sensors and values that entered the analysis of a batch, in the order of the sensors."""
@@ -672,21 +705,36 @@ class Store:
         """The belief after a batch; replaces an earlier one of the same batch."""
         spread = None if row.unknown_std is None else row.unknown_std.tobytes()
         self._put(
-            "analyses", row.batch_ns, row.mean.tobytes(), float(row.log_evidence), float(row.indicator), row.n_used,
-            spread, row.used, None if row.nis is None else float(row.nis),
-        )  # fmt: skip
+            "analyses",
+            row.batch_ns,
+            row.mean.tobytes(),
+            float(row.log_evidence),
+            float(row.indicator),
+            row.n_used,
+            spread,
+            row.used,
+            None if row.nis is None else float(row.nis),
+        )
 
     def analyses(self, start_ns: int | None = None, stop_ns: int | None = None) -> Iterator[AnalysisRow]:
         """Analyses from ``start_ns`` to ``stop_ns``, both included, in the order of time."""
         rows = self._rows(
-            "analyses", "WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
-            -(2**63) if start_ns is None else start_ns, 2**63 - 1 if stop_ns is None else stop_ns,
-        )  # fmt: skip
+            "analyses",
+            "WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
+            -(2**63) if start_ns is None else start_ns,
+            2**63 - 1 if stop_ns is None else stop_ns,
+        )
         for batch, mean, evidence, indicator, n_used, spread, used, nis in rows:
             yield AnalysisRow(
-                batch, frozen(np.frombuffer(mean)), evidence, indicator, n_used,
-                None if spread is None else np.frombuffer(spread), used, nis,
-            )  # fmt: skip
+                batch,
+                frozen(np.frombuffer(mean)),
+                evidence,
+                indicator,
+                n_used,
+                None if spread is None else np.frombuffer(spread),
+                used,
+                nis,
+            )
 
     def analysis_times(self) -> IntArray:
         """Batch times of all analyses, in order."""
@@ -696,8 +744,9 @@ class Store:
         """Batch times of the analyses after one time (None: all) up to another, that one included."""
         rows = self._ask(
             "SELECT batch_ns FROM analyses WHERE batch_ns > ? AND batch_ns <= ? ORDER BY batch_ns",
-            -(2**63) if after_ns is None else after_ns, to_ns,
-        )  # fmt: skip
+            -(2**63) if after_ns is None else after_ns,
+            to_ns,
+        )
         return np.array([batch for (batch,) in rows], dtype=np.int64)
 
     def last_analysis(self, at_or_before_ns: int | None = None) -> int | None:
@@ -713,8 +762,9 @@ class Store:
 
     def checkpoint(self, at_or_before_ns: int) -> tuple[int, Gaussian] | None:
         """The last checkpoint at or before a time; None: there is none."""
-        found = next(self._rows("checkpoints", "WHERE batch_ns <= ? ORDER BY batch_ns DESC LIMIT 1", at_or_before_ns),
-                     None)  # fmt: skip
+        found = next(
+            self._rows("checkpoints", "WHERE batch_ns <= ? ORDER BY batch_ns DESC LIMIT 1", at_or_before_ns), None
+        )
         if found is None:
             return None
         batch, mean, root, columns = found
@@ -766,8 +816,11 @@ class Store:
         """(sensor, readings that were predicted, those within ``width`` predicted stds), for sensors that have any."""
         return self._ask(
             "SELECT sensor, count(*), sum(abs(value - predicted) <= ? * predicted_std) FROM readings "
-            "WHERE status IN (?, ?) AND predicted IS NOT NULL GROUP BY sensor", width, Status.USED, Status.GATED,
-        )  # fmt: skip
+            "WHERE status IN (?, ?) AND predicted IS NOT NULL GROUP BY sensor",
+            width,
+            Status.USED,
+            Status.GATED,
+        )
 
     def extremes(self, status: int) -> tuple[float | None, float | None]:
         """Smallest and largest finite value of a status."""
@@ -810,8 +863,10 @@ class Store:
             f"WHERE status IN {aside} GROUP BY sensor HAVING count(*) >= ?2)), "
             "rows AS (SELECT *, count(*) OVER (PARTITION BY sensor, run) AS n FROM told WHERE status != ?1) "
             "SELECT sensor, run, time_ns, value, status, reason, again FROM rows WHERE n >= ?2 "
-            "ORDER BY sensor, run, time_ns, seq", Status.USED, least,
-        )  # fmt: skip
+            "ORDER BY sensor, run, time_ns, seq",
+            Status.USED,
+            least,
+        )
 
     def changes(self) -> int:
         """A number that differs once another process has written."""
@@ -821,8 +876,9 @@ class Store:
         """(source, line, reason, excerpt) of the first rejected lines."""
         return self._ask(
             "SELECT sources.name, rejected.line, reason, excerpt FROM rejected JOIN sources ON sources.id = source "
-            "ORDER BY rejected.rowid LIMIT ?", limit,
-        )  # fmt: skip
+            "ORDER BY rejected.rowid LIMIT ?",
+            limit,
+        )
 
     def heard(self) -> list[tuple[int, int]]:
         """(sensor, readings), in the order of the sensor table."""
@@ -833,8 +889,10 @@ class Store:
         """(sensor, batch_ns or -1, value, predicted, predicted_std, status) of neighbours in the table, by time."""
         return self._ask(
             "SELECT sensor, coalesce(batch_ns, -1), value, predicted, predicted_std, status FROM readings "
-            "WHERE sensor BETWEEN ? AND ? ORDER BY time_ns, seq", first, last,
-        )  # fmt: skip
+            "WHERE sensor BETWEEN ? AND ? ORDER BY time_ns, seq",
+            first,
+            last,
+        )
 
     def of_sensors(self, sensors: Iterable[int]) -> Iterator[tuple[int, int, int | None, float | None, int, Any, Any]]:
         """(sensor, time_ns, batch_ns, value, status, predicted, predicted_std) in one pass, by time."""

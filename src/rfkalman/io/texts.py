@@ -14,9 +14,13 @@ __all__ = ["cut_lines", "json_lines", "number", "sheet_names"]
 
 
 def cut_lines(
-    path: str | os.PathLike[str], *, delimiter: str = ",", encoding: str = "utf-8", sheet: str | None = None,
+    path: str | os.PathLike[str],
+    *,
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    sheet: str | None = None,
     decimal: str = ".",
-) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
+) -> Iterator[tuple[int, list[str]]]:
     """Number (from 1) and cells, stripped, of each line or row that is not empty."""
     require_readable_kind(path)
     if is_workbook(path):

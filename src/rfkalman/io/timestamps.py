@@ -158,9 +158,7 @@ class Zone:
         """The offset of a local day on which the clocks run evenly; None for a day with a change."""
         try:
             start = _EPOCH + timedelta(days=day)
-            offsets = {
-                self._offset_ns(start + timedelta(hours=hour), fold) for hour in range(25) for fold in (0, 1)
-            }
+            offsets = {self._offset_ns(start + timedelta(hours=hour), fold) for hour in range(25) for fold in (0, 1)}
         except (OverflowError, ValueError):
             return None
         return offsets.pop() if len(offsets) == 1 else None

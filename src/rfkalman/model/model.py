@@ -266,9 +266,13 @@ def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedS
             return joined(field_part.at(t), blocks, space)
 
     return Generator(
-        whole(field_part.A), forcing, noise if noise.shape[1] else None, padded(field_part.explicit), varying,
+        whole(field_part.A),
+        forcing,
+        noise if noise.shape[1] else None,
+        padded(field_part.explicit),
+        varying,
         field_part.factors,
-    )  # fmt: skip
+    )
 
 
 def _slices(r: int, blocks: Sequence[BoundBlock]) -> list[tuple[BoundBlock, slice]]:
@@ -313,5 +317,3 @@ def _belief(name: str, given: Prior | Gaussian, space: WhitenedSpace, dim: int) 
             f"{name} has {belief.dim} coefficients but the space has rank {dim}; it belongs to another space."
         )
     return belief
-
-

@@ -123,9 +123,15 @@ class LatentSource(Block):
         first = np.eye(1, k)
         # The state is the departure from the mean strength, which pushes all the time.
         return BoundBlock(
-            self.name, self.process.drift, self.process.noise, self.process.initial_root(std),
-            np.array([mean]), first, push=frozen(load[:, None] @ first), mean_push=frozen(mean * load),
-        )  # fmt: skip
+            self.name,
+            self.process.drift,
+            self.process.noise,
+            self.process.initial_root(std),
+            np.array([mean]),
+            first,
+            push=frozen(load[:, None] @ first),
+            mean_push=frozen(mean * load),
+        )
 
     def _warn_if_unresolved(self, space: WhitenedSpace, load: FloatArray) -> None:
         """A source narrower than the finest direction is spread out by the projection: say so."""
@@ -177,9 +183,14 @@ class SourceField(Block):
         process = OrnsteinUhlenbeck(1.0, as_positive("time", self.time))
         scale = U[:, :k] * s[:k]
         return BoundBlock(
-            self.name, process.drift[0, 0] * np.eye(k), process.noise[0, 0] * np.eye(k), np.eye(k),
-            np.zeros(k), np.eye(k), push=frozen(scale),
-        )  # fmt: skip
+            self.name,
+            process.drift[0, 0] * np.eye(k),
+            process.noise[0, 0] * np.eye(k),
+            np.eye(k),
+            np.zeros(k),
+            np.eye(k),
+            push=frozen(scale),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,10 +220,14 @@ class SensorOffset(Block):
             raise ValueRangeError("sensors must be different names, at least one.")
         n, p = len(names), _checked_process(self.process)
         return BoundBlock(
-            self.name, _copies(n, p.drift), _copies(n, p.noise),
+            self.name,
+            _copies(n, p.drift),
+            _copies(n, p.noise),
             _copies(n, p.initial_root(as_positive("std", self.std))),
-            np.zeros(n), _copies(n, np.eye(1, p.dim)), sensors=names,
-        )  # fmt: skip
+            np.zeros(n),
+            _copies(n, np.eye(1, p.dim)),
+            sensors=names,
+        )
 
 
 def boundary_blocks(space: WhitenedSpace) -> list[BoundBlock]:
@@ -234,9 +249,15 @@ def _from_shape(space: WhitenedSpace, shape: UnknownShape) -> BoundBlock:
         assert shape.load is not None
         push = shape.load[:r] @ values
     return BoundBlock(
-        shape.name, _copies(n, p.drift), _copies(n, p.noise), _copies(n, p.initial_root(shape.unknown.std)),
-        np.full(n, shape.unknown.mean if uniform else 0.0), values, frozen(push), readout,
-    )  # fmt: skip
+        shape.name,
+        _copies(n, p.drift),
+        _copies(n, p.noise),
+        _copies(n, p.initial_root(shape.unknown.std)),
+        np.full(n, shape.unknown.mean if uniform else 0.0),
+        values,
+        frozen(push),
+        readout,
+    )
 
 
 def _copies(n: int, A: FloatArray) -> FloatArray:
@@ -261,5 +282,3 @@ def require_distinct(blocks: Sequence[BoundBlock]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ShapeError(f"two blocks are called {name!r}; give each its own name=.")
-
-

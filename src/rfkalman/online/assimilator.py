@@ -269,9 +269,7 @@ class Assimilator:
             )
         return max(i for i, moment in enumerate(self._moments) if moment.time <= when)
 
-    def _inserted(
-        self, place: int, when: float, obs: Observation, y: FloatArray
-    ) -> tuple[Analysis, list[_Moment]]:
+    def _inserted(self, place: int, when: float, obs: Observation, y: FloatArray) -> tuple[Analysis, list[_Moment]]:
         """The moments from ``place`` on, with one more batch at ``when`` and everything after it replayed."""
         base = self._moments[place]
         if base.time == when:

@@ -19,10 +19,7 @@ from ..core.checks import FloatArray, as_count, as_finite
 from ..core.codec import Stated
 from ..core.errors import ShapeError, ValueRangeError
 
-__all__ = [
-    "Modulated", "breaks_of", "inclusion", "layers", "modulated", "profile", "restored", "scaled",
-    "settings_of",
-]  # fmt: skip
+__all__ = ["Modulated", "breaks_of", "inclusion", "layers", "modulated", "profile", "restored", "scaled", "settings_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_finite, as_number, as_positive
+from ..core.codec import Stated
 from ..core.errors import ShapeError, ValueRangeError
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 from . import coefficients
@@ -28,7 +29,7 @@ __all__ = ["Condition", "Dirichlet", "Neumann", "Periodic", "Robin", "TimeSeries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TimeSeries(coefficients.Stated):
+class TimeSeries(Stated):
     """Values at times, linear in between and constant beyond the ends.
 
     Parameters

@@ -229,10 +229,11 @@ def _plan(
     if expected > LIMITS["features"]:
         # Said before any work: the quadrature alone would take the square of it in memory.
         raise problem.error(
-            "features.length_scale", f"is {scale:.3g} {unit} on a domain of {' x '.join(f'{s:.3g}' for s in side)} "
+            "features.length_scale",
+            f"is {scale:.3g} {unit} on a domain of {' x '.join(f'{s:.3g}' for s in side)} "
             f"{unit}: that takes about {expected:.2g} features, and {LIMITS['features']} are the most. Is it a slip, "
             "or in another unit?",
-        )  # fmt: skip
+        )
     if focus:
         expected /= len(bumps) ** 0.5  # the draws of several sources share what they have in common
     count = min(int(2.0 * expected) + 20, LIMITS["features"]) if given.count == "auto" else int(given.count)
@@ -254,9 +255,21 @@ def _plan(
             f"{unit}): features and quadrature are crowded around it (features.focus)."
         )
     return _Plan(
-        pde, family, count, given.count != "auto", scale, floor, order, breaks, given.seed, bumps if focus else (),
-        windowed, periodic, corners, unit,
-    )  # fmt: skip
+        pde,
+        family,
+        count,
+        given.count != "auto",
+        scale,
+        floor,
+        order,
+        breaks,
+        given.seed,
+        bumps if focus else (),
+        windowed,
+        periodic,
+        corners,
+        unit,
+    )
 
 
 def _native_conditions(pde: LinearPDE) -> list[tuple[str, Any]]:
@@ -265,15 +278,18 @@ def _native_conditions(pde: LinearPDE) -> list[tuple[str, Any]]:
     return [(native, pde.conditions[names.get(native, native)]) for native in pde.domain.native_parts]
 
 
-def _focused(
-    problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str
-) -> bool:
+def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str) -> bool:
     """Whether features crowd around the sources: asked for, or narrow sources that could not be resolved otherwise."""
     given = problem.features.focus
     possible = (
-        bool(bumps) and len(bumps) <= 3 and pde.domain.dimension == 2 and pde.velocity is None and not periodic
-        and family == "waves" and not callable(pde.reaction)
-    )  # fmt: skip
+        bool(bumps)
+        and len(bumps) <= 3
+        and pde.domain.dimension == 2
+        and pde.velocity is None
+        and not periodic
+        and family == "waves"
+        and not callable(pde.reaction)
+    )
     if given == "yes" and not possible:
         raise problem.error(
             "features.focus", "needs one to three sources in a plane domain without flow and periodic parts."

@@ -63,9 +63,10 @@ def build(problem: Problem) -> Setup:
             raise
         key = problem.most_extreme()
         raise problem.error(
-            key, f"with {problem.number(key):.3g} here the model goes beyond what this machine can compute "
+            key,
+            f"with {problem.number(key):.3g} here the model goes beyond what this machine can compute "
             f"({error!s:.100}). It is the largest or smallest number of the problem: is it a slip, or its unit?",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _built(problem: Problem) -> Setup:
@@ -94,15 +95,19 @@ def _built(problem: Problem) -> Setup:
         valid_range=(low, high),
         gate=problem.input.gate,
         labels=Labels(
-            problem.title or problem.field.name, problem.field.name, problem.field.unit, problem.domain.unit,
-            tuple(problem.axes), problem.time.unit,
+            problem.title or problem.field.name,
+            problem.field.name,
+            problem.field.unit,
+            problem.domain.unit,
+            tuple(problem.axes),
+            problem.time.unit,
         ),
         input=_input(problem, clock),
         output=_output(problem, clock),
         notes=tuple(notes),
         warnings=tuple(dict.fromkeys(warned)),
         hash=problem.digest(),
-    )  # fmt: skip
+    )
 
 
 def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[Complaint], dict[str, Any]]:
@@ -155,9 +160,10 @@ def _clock(problem: Problem) -> Clock:
     if time.start is None:
         if problem.input.time_unit is None or problem.input.time_since is not None:
             raise problem.error(
-                "time.start", "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
+                "time.start",
+                "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
                 "times of readings are numbers since the start, give input.time_unit instead.",
-            )  # fmt: skip
+            )
         return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
     origin = moment_ns(problem, "time.start", time.start, rule)
     return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
@@ -244,9 +250,10 @@ def _renamed(problem: Problem, domain: Domain) -> Domain:
             found = [part for part in domain.parts if part == pattern or fnmatchcase(part, pattern)]
             if not found:
                 raise problem.error(
-                    f"domain.parts.{name}", f"this domain has no boundary part {pattern!r}; it has "
+                    f"domain.parts.{name}",
+                    f"this domain has no boundary part {pattern!r}; it has "
                     f"{', '.join(domain.parts[:12])}{', ...' if len(domain.parts) > 12 else ''}.",
-                )  # fmt: skip
+                )
             names.update(dict.fromkeys(found, name))
     try:
         return domain.renamed(names) if names else domain
@@ -255,9 +262,11 @@ def _renamed(problem: Problem, domain: Domain) -> Domain:
 
 
 def _sensors(
-    problem: Problem, domain: Domain, read: tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray],
+    problem: Problem,
+    domain: Domain,
+    read: tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray],
     warned: list[str],
-) -> SensorTable:  # fmt: skip
+) -> SensorTable:
     ids, coords, noise, offset = read
     if coords.shape[1] != domain.dimension:
         raise problem.error("sensors", f"have {coords.shape[1]} coordinates, but the domain has {domain.dimension}.")
@@ -272,9 +281,10 @@ def _sensors(
         )
     if len(outside) == len(ids):
         raise problem.error(
-            "sensors", f"all {len(ids)} sensors lie outside the domain; the first, {ids[0]!r}, is at "
+            "sensors",
+            f"all {len(ids)} sensors lie outside the domain; the first, {ids[0]!r}, is at "
             f"{coords[0].tolist()} {problem.domain.unit}. Check sensors.unit and the order of sensors.coordinates.",
-        )  # fmt: skip
+        )
     return SensorTable(ids, coords, noise, inside, offset)
 
 
@@ -387,7 +397,7 @@ def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
             found.append(Complaint(key, f"this domain has no boundary part {name!r}; {hint}It has {parts}."))
     bare = [part for part in domain.parts if given and not any(fnmatchcase(part, pattern) for pattern in given)]
     if bare and not found:
-        text = f"leaves the part {bare[0]!r} without a condition (parts: {parts}); add it, or \"*\" for the rest."
+        text = f'leaves the part {bare[0]!r} without a condition (parts: {parts}); add it, or "*" for the rest.'
         found.append(Complaint("physics.boundary", text))
     return found
 
@@ -456,9 +466,10 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
             )
         if width < _NARROWEST * domain.side.max():
             raise problem.error(
-                f"{key}.width", f"is {width:.3g} {problem.domain.unit} in a domain of {domain.side.max():.3g} "
+                f"{key}.width",
+                f"is {width:.3g} {problem.domain.unit} in a domain of {domain.side.max():.3g} "
                 f"{problem.domain.unit}; at least {_NARROWEST * domain.side.max():.2g} can be resolved. Is it a slip?",
-            )  # fmt: skip
+            )
         found.append((i, Bump(tuple(float(c) for c in at), width)))
     return found
 
@@ -476,9 +487,15 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
 
 
 def _model(
-    problem: Problem, space: WhitenedSpace, length: float, sources: list[tuple[int, Bump]], sensors: SensorTable,
-    clock: Clock, notes: list[str], warned: list[str],
-) -> Model:  # fmt: skip
+    problem: Problem,
+    space: WhitenedSpace,
+    length: float,
+    sources: list[tuple[int, Bump]],
+    sensors: SensorTable,
+    clock: Clock,
+    notes: list[str],
+    warned: list[str],
+) -> Model:
     blocks: list[Block] = []
     drives: list[Drive] = []
     for i, bump in sources:
@@ -551,8 +568,9 @@ def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
     blocks: list[Block] = []
     for k, size in enumerate(sizes):
         names = [
-            name for name, s, within in zip(sensors.ids, sensors.offset_std, sensors.inside, strict=True)
+            name
+            for name, s, within in zip(sensors.ids, sensors.offset_std, sensors.inside, strict=True)
             if within and s == size
-        ]  # fmt: skip
+        ]
         blocks.append(SensorOffset(names, size, process, name="offset" if len(sizes) == 1 else f"offset {k + 1}"))
     return blocks

@@ -66,8 +66,13 @@ def certify_problem(
     if problem.physics.process_noise is not None:
         notes.append(("process noise", "the theorem's field has none; it was left out"))
     if setup.clock.step_ns is None:
-        notes.append(("time", f"readings come at any time; {n_analyses} analyses {dt:g} {setup.labels.time_unit} apart "
-                      "were assumed (time.step states another gap)"))  # fmt: skip
+        notes.append(
+            (
+                "time",
+                f"readings come at any time; {n_analyses} analyses {dt:g} {setup.labels.time_unit} apart "
+                "were assumed (time.step states another gap)",
+            )
+        )
     truths = None
     try:
         if quick:
@@ -76,9 +81,19 @@ def certify_problem(
         truths = _stand_ins(setup, rows, dt, n_analyses, failure_prob)
     except RFKalmanError as error:
         notes.append(("the exact field", str(error)))
-    overview = certify(space, prior, [step] * (n_analyses - 1), [observation] * n_analyses, times,
-                       truths=truths, eta=eta, failure_prob=failure_prob, reused=True, quick=quick,
-                       progress=progress)  # fmt: skip
+    overview = certify(
+        space,
+        prior,
+        [step] * (n_analyses - 1),
+        [observation] * n_analyses,
+        times,
+        truths=truths,
+        eta=eta,
+        failure_prob=failure_prob,
+        reused=True,
+        quick=quick,
+        progress=progress,
+    )
     return replace(overview, refused=(*notes, *overview.refused), unit=setup.labels.unit)
 
 

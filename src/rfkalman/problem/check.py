@@ -157,24 +157,32 @@ class CheckReport:
         unit, clock = self.labels["unit"], self.labels["time_unit"]
         lines = [f"{self.labels['title']}: {'nothing to worry about' if self.holds else 'please read the warnings'}"]
         lines += [f"  {finding}" for finding in self.findings]
-        lines.append(f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
-                     f"and {self.memory_bytes / 1e6:.3g} MB")  # fmt: skip
+        lines.append(
+            f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
+            f"and {self.memory_bytes / 1e6:.3g} MB"
+        )
         lines.append(
             f"  after {self.window_batches} batches over {self.window:.4g} {clock}: std of the field "
             f"{self.std_before:.3g} -> {self.std_after:.3g} {unit} ({100 * self.observability:.0f} % of the variance "
             f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})"
         )
         lines += [
-            f"  {u.name}: {100 * u.mean:.0f} % identified" + (f" ({u.n_values} values, {100 * u.least:.0f} to "
-            f"{100 * u.most:.0f} %)" if u.n_values > 1 else "")
+            f"  {u.name}: {100 * u.mean:.0f} % identified"
+            + (f" ({u.n_values} values, {100 * u.least:.0f} to {100 * u.most:.0f} %)" if u.n_values > 1 else "")
             for u in self.unknowns
-        ]  # fmt: skip
+        ]
         if self.data is not None:
             d = self.data
-            counted = [(d.unknown_sensor, "of unknown sensors"), (d.outside, "outside"), (d.missing, "missing"),
-                       (d.out_of_range, "out of range"), (d.before_start, "before the start"),
-                       (d.duplicate, "duplicate"), (d.far_ahead, "far ahead of all others"),
-                       (sum(d.rejected.values()), "lines not understood")]  # fmt: skip
+            counted = [
+                (d.unknown_sensor, "of unknown sensors"),
+                (d.outside, "outside"),
+                (d.missing, "missing"),
+                (d.out_of_range, "out of range"),
+                (d.before_start, "before the start"),
+                (d.duplicate, "duplicate"),
+                (d.far_ahead, "far ahead of all others"),
+                (sum(d.rejected.values()), "lines not understood"),
+            ]
             rest = ", ".join(f"{n} {what}" for n, what in counted if n)
             said = f"  {d.readings} readings: {d.usable} usable in {d.batches} batches"
             lines.append(said + (f"; {rest}" if rest else ""))
@@ -255,9 +263,13 @@ def _assumed(setup: Setup, batches: int, findings: list[Finding]) -> Schedule:
     spacing = 1.0 if clock.step_ns is None else clock.step_ns / clock.unit_ns
     if clock.step_ns is None:
         findings.append(
-            Finding("note", "window", f"time.step is not given: all sensors are assumed to report every 1 "
-                    f"{setup.labels.time_unit}; give readings to have their own times.")
-        )  # fmt: skip
+            Finding(
+                "note",
+                "window",
+                f"time.step is not given: all sensors are assumed to report every 1 "
+                f"{setup.labels.time_unit}; give readings to have their own times.",
+            )
+        )
     rows = np.flatnonzero(setup.sensors.inside)
     return [(spacing * (k + 1), rows) for k in range(batches)]
 
@@ -495,18 +507,29 @@ def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
             Finding("note", "input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")
         )
     if data.far_ahead:
-        warn("time.ahead", f"{data.far_ahead} readings of {', '.join(data.far_names[:5])} lie far ahead of all others "
-             "and would wait; a clock that went wrong? A larger time.ahead takes them in.")  # fmt: skip
+        warn(
+            "time.ahead",
+            f"{data.far_ahead} readings of {', '.join(data.far_names[:5])} lie far ahead of all others "
+            "and would wait; a clock that went wrong? A larger time.ahead takes them in.",
+        )
     if data.gaps:
         found.append(
-            Finding("note", "input", f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}; "
-                    f"the longest is {data.longest_gap:.4g} {unit}.")
-        )  # fmt: skip
+            Finding(
+                "note",
+                "input",
+                f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}; "
+                f"the longest is {data.longest_gap:.4g} {unit}.",
+            )
+        )
     if data.too_late:
         found.append(
-            Finding("note", "time.reorder", f"{data.too_late} readings stand later in the table than the reorder "
-                    "window would allow a live stream; `run` goes by time and takes them.")
-        )  # fmt: skip
+            Finding(
+                "note",
+                "time.reorder",
+                f"{data.too_late} readings stand later in the table than the reorder "
+                "window would allow a live stream; `run` goes by time and takes them.",
+            )
+        )
     if data.usable and data.first_ns is not None and data.spacing:
         wait = setup.clock.to_model(data.first_ns)
         if wait > 1000.0 * data.spacing:
@@ -518,20 +541,32 @@ def _about_outlook(setup: Setup, outlook: _Outlook) -> list[Finding]:
     found = []
     if outlook.removed < 0.3:
         found.append(
-            Finding("warning", "sensors", f"within the window they remove only {100 * outlook.removed:.0f} % of the "
-                    "field's variance: the maps will mostly show the prior.")
-        )  # fmt: skip
+            Finding(
+                "warning",
+                "sensors",
+                f"within the window they remove only {100 * outlook.removed:.0f} % of the "
+                "field's variance: the maps will mostly show the prior.",
+            )
+        )
     if outlook.weakest_share < 0.1 <= outlook.removed:
         found.append(
-            Finding("note", "sensors", f"they say almost nothing about the field at {_place(outlook.weakest)}: "
-                    f"{100 * max(outlook.weakest_share, 0.0):.0f} % of its variance is removed.")
-        )  # fmt: skip
+            Finding(
+                "note",
+                "sensors",
+                f"they say almost nothing about the field at {_place(outlook.weakest)}: "
+                f"{100 * max(outlook.weakest_share, 0.0):.0f} % of its variance is removed.",
+            )
+        )
     for unknown in outlook.unknowns:
         if unknown.n_values and unknown.most < 0.1:
             found.append(
-                Finding("warning", unknown.name, f"is not identified ({100 * unknown.most:.0f} %): the answer will be "
-                        "its prior. Give its value, or a sensor that feels it.")
-            )  # fmt: skip
+                Finding(
+                    "warning",
+                    unknown.name,
+                    f"is not identified ({100 * unknown.most:.0f} %): the answer will be "
+                    "its prior. Give its value, or a sensor that feels it.",
+                )
+            )
         elif unknown.n_values and unknown.mean < 0.5:
             found.append(
                 Finding("note", unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")

@@ -92,9 +92,15 @@ class PointStrength(Block):
         load, first = self.bump.load(space), np.eye(1, self.process.dim)
         # The state is the departure from the mean strength, which pushes all the time.
         return BoundBlock(
-            self.name, self.process.drift, self.process.noise, self.process.initial_root(self.std),
-            np.array([self.mean]), first, push=frozen(load[:, None] @ first), mean_push=frozen(self.mean * load),
-        )  # fmt: skip
+            self.name,
+            self.process.drift,
+            self.process.noise,
+            self.process.initial_root(self.std),
+            np.array([self.mean]),
+            first,
+            push=frozen(load[:, None] @ first),
+            mean_push=frozen(self.mean * load),
+        )
 
 
 Drive = tuple[Bump, float | TimeSeries]

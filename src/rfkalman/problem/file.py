@@ -135,15 +135,20 @@ class Problem(Section):
                 raw = stream.read(LIMITS["file_bytes"] + 1)
             if len(raw) > LIMITS["file_bytes"]:
                 raise ProblemError(
-                    Complaint("", f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has. "
-                              "Are these the readings? They go under input.files."), str(place)
-                )  # fmt: skip
+                    Complaint(
+                        "",
+                        f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has. "
+                        "Are these the readings? They go under input.files.",
+                    ),
+                    str(place),
+                )
             text = raw.decode("utf-8-sig")
         except OSError as error:
             raise ProblemError(Complaint("", f"cannot be read: {error.strerror}."), str(place)) from error
         except UnicodeDecodeError as error:
-            raise ProblemError(Complaint("", f"is not UTF-8 text: {error.reason} at byte {error.start}."), str(place)) \
-                from error  # fmt: skip
+            raise ProblemError(
+                Complaint("", f"is not UTF-8 text: {error.reason} at byte {error.start}."), str(place)
+            ) from error
         return cls.from_text(text, folder=place.parent, file=str(place))
 
     @classmethod
@@ -348,10 +353,16 @@ class Problem(Section):
 # -- everything that is wrong, at once --------------------------------------------------------------------------------
 
 _SECTIONS: dict[str, TypeAdapter[Any]] = {
-    "domain": TypeAdapter(DomainSection), "field": TypeAdapter(FieldSection), "physics": TypeAdapter(Physics),
-    "features": TypeAdapter(Features), "prior": TypeAdapter(PriorSection), "sensors": TypeAdapter(Sensors),
-    "time": TypeAdapter(TimeSection), "input": TypeAdapter(Input), "output": TypeAdapter(Output),
-}  # fmt: skip
+    "domain": TypeAdapter(DomainSection),
+    "field": TypeAdapter(FieldSection),
+    "physics": TypeAdapter(Physics),
+    "features": TypeAdapter(Features),
+    "prior": TypeAdapter(PriorSection),
+    "sensors": TypeAdapter(Sensors),
+    "time": TypeAdapter(TimeSection),
+    "input": TypeAdapter(Input),
+    "output": TypeAdapter(Output),
+}
 
 
 def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,9 +440,11 @@ def _converted(sections: Mapping[str, Any]) -> tuple[Units | None, dict[str, flo
     given: dict[str, Any] = {"dimension": _dimension(sections["domain"])} if "domain" in sections else {}
     wrong = set()
     for name, section, key in (
-        ("length", "domain", "unit"), ("time", "time", "unit"), ("field", "field", "unit"),
+        ("length", "domain", "unit"),
+        ("time", "time", "unit"),
+        ("field", "field", "unit"),
         ("capacity", "physics", "capacity"),
-    ):  # fmt: skip
+    ):
         if section not in sections:
             wrong.add(name)
             continue
@@ -490,9 +503,11 @@ def _inconsistent(
     if "output" in sections and sections["output"].maps and sections["output"].every is not None:
         yield "output.every", "give either maps (times) or every (a distance), not both."
     for section, name, convert, base in (
-        ("input", "unit", units.affine, "field"), ("sensors", "unit", units.length_factor, "length"),
-        ("input", "time_unit", units.nanoseconds, ""), ("domain", "file_unit", units.length_factor, "length"),
-    ):  # fmt: skip
+        ("input", "unit", units.affine, "field"),
+        ("sensors", "unit", units.length_factor, "length"),
+        ("input", "time_unit", units.nanoseconds, ""),
+        ("domain", "file_unit", units.length_factor, "length"),
+    ):
         unit = getattr(sections.get(section), name, None)
         if unit is None or base in wrong:
             continue
@@ -632,5 +647,3 @@ def _untagged(at: tuple[Any, ...]) -> tuple[Any, ...]:
     while at and isinstance(at[-1], str) and (at[-1] in branches or "[" in at[-1]):
         at = at[:-1]
     return at
-
-

@@ -154,9 +154,19 @@ def guess_sensors(table: Table) -> SensorGuess:
     noise = _spread_column(names, "noise", "std", "sigma", "error")
     offset = _spread_column(names, "offset", "bias")
     return SensorGuess(
-        id_, ids, columns, axes, unit or "m", bool(unit), coords,
-        noise, offset, names[noise][1] or None if noise else None, table, origin,
-    )  # fmt: skip
+        id_,
+        ids,
+        columns,
+        axes,
+        unit or "m",
+        bool(unit),
+        coords,
+        noise,
+        offset,
+        names[noise][1] or None if noise else None,
+        table,
+        origin,
+    )
 
 
 def _projected(
@@ -192,8 +202,10 @@ def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tupl
     if len({axis for axis, _ in flat}) == 2:
         chosen = dict(reversed(flat))
         return (chosen[0], chosen[1], *upright), False
-    degrees = [next((c for c, (n, _) in names.items() if n.split("_")[0] in words or n.split("_")[-1] in words), None)
-               for words in (_LAT, _LON)]  # fmt: skip
+    degrees = [
+        next((c for c, (n, _) in names.items() if n.split("_")[0] in words or n.split("_")[-1] in words), None)
+        for words in (_LAT, _LON)
+    ]
     if degrees[0] is not None and degrees[1] is not None:
         # Heights of stations differ with the ground they stand on; depths are chosen.
         below = [plain[name] for name in ("depth", "z") if name in plain][:1]
@@ -315,10 +327,26 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
     first = float(np.median([min(path)[1] for path in series.values()]))
     order = [name for _, name, _, _ in rows] if layout == "long" else []
     return ReadingGuess(
-        table, layout, time, sensor, value, {c: n for c, n in wide.items() if c != n} and wide,
-        quantity.replace("_", " "), unit, times, missing, float(low), first, middle, spread, pace or 0.1 * spread,
-        unit_of_time, _resolution(text for _, _, _, text in rows[:2000]), _lag(times.seconds, order), others,
-    )  # fmt: skip
+        table,
+        layout,
+        time,
+        sensor,
+        value,
+        {c: n for c, n in wide.items() if c != n} and wide,
+        quantity.replace("_", " "),
+        unit,
+        times,
+        missing,
+        float(low),
+        first,
+        middle,
+        spread,
+        pace or 0.1 * spread,
+        unit_of_time,
+        _resolution(text for _, _, _, text in rows[:2000]),
+        _lag(times.seconds, order),
+        others,
+    )
 
 
 def _wide_columns(
@@ -364,9 +392,9 @@ def _missing(table: Table, rows: Sequence[tuple[int, str, str, str]]) -> list[st
     found = set()
     for text, (i, column) in texts.items():
         x = table.number(text)
-        if x in _MARKS_OF_MISSING or (math.isnan(x) and len(text) <= 10 and (
-            text.startswith("#") or not re.search(r"\d", text)
-        )):  # fmt: skip
+        if x in _MARKS_OF_MISSING or (
+            math.isnan(x) and len(text) <= 10 and (text.startswith("#") or not re.search(r"\d", text))
+        ):
             found.add(text)
         elif math.isnan(x):
             table.require_number(i, column, text)

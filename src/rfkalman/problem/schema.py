@@ -31,11 +31,33 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 __all__ = [
-    "LIMITS", "BallDomain", "BoxDomain", "Condition", "Features", "FieldSection", "Input", "IntervalDomain",
-    "MeshDomain", "Output", "Physics", "PointSource", "PolygonDomain", "PriorSection", "ProcessNoise", "Section",
-    "SensorEntry", "Sensors", "Series", "SourceFieldSection", "TimeSection", "UnknownValue", "VelocityTable",
-    "Written", "dotted", "quantities",
-]  # fmt: skip
+    "LIMITS",
+    "BallDomain",
+    "BoxDomain",
+    "Condition",
+    "Features",
+    "FieldSection",
+    "Input",
+    "IntervalDomain",
+    "MeshDomain",
+    "Output",
+    "Physics",
+    "PointSource",
+    "PolygonDomain",
+    "PriorSection",
+    "ProcessNoise",
+    "Section",
+    "SensorEntry",
+    "Sensors",
+    "Series",
+    "SourceFieldSection",
+    "TimeSection",
+    "UnknownValue",
+    "VelocityTable",
+    "Written",
+    "dotted",
+    "quantities",
+]
 
 #: What a problem may ask for at most; beyond, it is a mistake or an attack.
 LIMITS = {
@@ -264,9 +286,11 @@ class UnknownValue(Section):
         if self.process == "ou" and self.memory is None:
             raise PydanticCustomError("incomplete", "process 'ou' needs `memory`, the time over which it forgets")
         allowed = {
-            "fixed": set(), "random walk": {"change", "per"}, "ou": {"change", "memory"},
+            "fixed": set(),
+            "random walk": {"change", "per"},
+            "ou": {"change", "memory"},
             "integrated random walk": {"change", "per", "trend"},
-        }[self.process]  # fmt: skip
+        }[self.process]
         for name in ("change", "per", "memory", "trend"):
             if getattr(self, name) is not None and name not in allowed:
                 raise PydanticCustomError(
@@ -518,9 +542,7 @@ class Condition(Section):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [
-            n for n in ("value", "flux", "coefficient", "periodic", "unknown") if getattr(self, n) is not None
-        ]
+        given = [n for n in ("value", "flux", "coefficient", "periodic", "unknown") if getattr(self, n) is not None]
         if len(given) != 1:
             raise PydanticCustomError(
                 "condition",
@@ -528,8 +550,9 @@ class Condition(Section):
                 {"given": ", ".join(given) or "none"},
             )
         if (self.ambient is not None) != (given == ["coefficient"]):
-            raise PydanticCustomError("condition", "coefficient and ambient go together: { coefficient = '1 mm/h', "
-                                      "ambient = '8 degC' }")  # fmt: skip
+            raise PydanticCustomError(
+                "condition", "coefficient and ambient go together: { coefficient = '1 mm/h', ambient = '8 degC' }"
+            )
         return self
 
 
@@ -559,9 +582,10 @@ class PointSource(Section):
     place: Annotated[list[Quantity] | None, Dim("length")] = Field(None, min_length=1, max_length=3)
     sensor: Text | None = Field(None, description="Instead of a place: the position of this sensor.")
     width: Annotated[Quantity | None, Dim("width")] = Field(
-        None, description="Standard deviation of its Gaussian shape; by default a quarter of the distance to the "
+        None,
+        description="Standard deviation of its Gaussian shape; by default a quarter of the distance to the "
         "nearest sensor elsewhere.",
-    )  # fmt: skip
+    )
     strength: Annotated[AnyValue, Dim("strength"), Inside("strength", "strength spread")] = Field(
         description="Integral of the source over the domain: a quantity, a table in time, or { unknown = {...} }."
     )
@@ -609,9 +633,9 @@ class Features(Section):
         Literal["auto"] | Annotated[int, Field(ge=4, le=LIMITS["features"])], BeforeValidator(_whole_or_auto)
     ] = Field("auto", description="Number of features drawn.")
     length_scale: Annotated[Quantity, Dim("width?")] = Field("auto", description="A length, or 'auto'.")
-    floor: Annotated[
-        Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)], BeforeValidator(_share_or_auto)
-    ] = Field("auto", description="Directions with less than this share of the largest mass are dropped.")
+    floor: Annotated[Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)], BeforeValidator(_share_or_auto)] = (
+        Field("auto", description="Directions with less than this share of the largest mass are dropped.")
+    )
     seed: Annotated[int, Field(ge=0, le=2**32 - 1, strict=True)] = 0
     focus: Literal["auto", "yes", "no"] = Field("auto", description="Crowd features around the places of sources.")
     max_rank: Annotated[int, Field(ge=4, le=2000, strict=True)] = Field(
@@ -656,10 +680,12 @@ class Sensors(Written):
     )
     unit: str | None = Field(None, max_length=40, description="Unit of the coordinate columns.")
     origin: list[float] | None = Field(
-        None, min_length=2, max_length=2,
+        None,
+        min_length=2,
+        max_length=2,
         description="[latitude, longitude] in degrees: the first two coordinates are latitude and longitude, taken to "
         "distances east and north of this place.",
-    )  # fmt: skip
+    )
     noise: Annotated[Quantity | None, Dim("spread")] = Field(None, description="Noise std of every sensor.")
     noise_column: Text | None = Field(None, description="Column of noise stds, in the unit of the field.")
     offset: Annotated[Quantity | None, Dim("spread")] = Field(
@@ -717,9 +743,7 @@ class TimeSection(Section):
 class Input(Written):
     """Tables of readings."""
 
-    files: Annotated[list[PathText], BeforeValidator(_listed)] = Field(
-        default_factory=list, max_length=LIMITS["files"]
-    )
+    files: Annotated[list[PathText], BeforeValidator(_listed)] = Field(default_factory=list, max_length=LIMITS["files"])
     format: Literal["csv", "jsonl"] = "csv"
     layout: Literal["long", "wide"] = "long"
     time: Text = "time"

@@ -144,9 +144,14 @@ def _require_size(problem: Problem, key: str, path: Path) -> None:
 
 
 def _floats(
-    key: str, path: Path, table: Columns, name: str, decimal: str | None, complaints: list[Complaint],
+    key: str,
+    path: Path,
+    table: Columns,
+    name: str,
+    decimal: str | None,
+    complaints: list[Complaint],
     empty: float = math.nan,
-) -> FloatArray:  # fmt: skip
+) -> FloatArray:
     """The numbers of a column; cells that hold none are complained of, each by its line."""
     values = np.empty(len(table.lines))
     for i, (line, text) in enumerate(zip(table.lines, table.texts[name], strict=True)):
@@ -286,9 +291,11 @@ def moment_ns(problem: Problem, key: str, text: str, rule: TimeRule) -> int:
     found = rule.parse(text)
     if isinstance(found, int):
         return found
-    hint = "name a zone under time.zone, or write one ('2024-05-01T00:00Z')" if "zone" in found else (
-        "write it like '2024-05-01' or '2024-05-01T06:00:00Z'"
-    )  # fmt: skip
+    hint = (
+        "name a zone under time.zone, or write one ('2024-05-01T00:00Z')"
+        if "zone" in found
+        else ("write it like '2024-05-01' or '2024-05-01T06:00:00Z'")
+    )
     raise problem.error(key, f"{text!r:.40}: {found}; {hint}.")
 
 

@@ -142,9 +142,7 @@ def to_fill_in(text: str) -> tuple[int, ...]:
     >>> to_fill_in('a = 1\\nb = "?"  # <-- FILL IN')
     (2,)
     """
-    return tuple(
-        number for number, line in enumerate(text.splitlines(), 1) if line.endswith(FILL_IN) and '"?"' in line
-    )
+    return tuple(number for number, line in enumerate(text.splitlines(), 1) if line.endswith(FILL_IN) and '"?"' in line)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -230,9 +228,13 @@ def _physics_lines(found: SensorGuess, read: ReadingGuess | None) -> list[str]:
     change = '"?"' if pace is None else _figure(share * pace)
     length = _figure(_length(found))
     lines += [
-        _line("process_noise", f"{{ change = {change}, per = {per}, length = {length} }}", "",
-              FILL_IN if pace is None else CHECK)
-    ]  # fmt: skip
+        _line(
+            "process_noise",
+            f"{{ change = {change}, per = {per}, length = {length} }}",
+            "",
+            FILL_IN if pace is None else CHECK,
+        )
+    ]
     if len(found.axes) == 1:
         lines += [
             "",
@@ -250,14 +252,20 @@ def _physics_lines(found: SensorGuess, read: ReadingGuess | None) -> list[str]:
             mark = FILL_IN if read is None else CHECK
             lines += [_line(f'boundary."{part}".unknown', f"{{ {inner} }}", "", mark)]
     else:
-        lines += ["", "# Walls are closed where nothing is said: nothing passes. A known value: { value = 0.0 }.",
-                  '# boundary."*" = { flux = 0.0 }']  # fmt: skip
+        lines += [
+            "",
+            "# Walls are closed where nothing is said: nothing passes. A known value: { value = 0.0 }.",
+            '# boundary."*" = { flux = 0.0 }',
+        ]
     middle = ", ".join(_figure(float(x), 4) for x in np.median(found.coords, axis=0))
     lines += [
-        "", "# A well, a leak, a heater: its place, and its strength (an integral over the domain), known or not.",
-        "# [[physics.sources]]", '# name = "leak"', f"# place = [{middle}]", "# strength = { unknown = { std = 1.0, "
-        f"change = 0.5, per = {per} }} }}",
-    ]  # fmt: skip
+        "",
+        "# A well, a leak, a heater: its place, and its strength (an integral over the domain), known or not.",
+        "# [[physics.sources]]",
+        '# name = "leak"',
+        f"# place = [{middle}]",
+        f"# strength = {{ unknown = {{ std = 1.0, change = 0.5, per = {per} }} }}",
+    ]
     return lines
 
 
@@ -326,9 +334,10 @@ def _time_lines(read: ReadingGuess | None) -> list[str]:
             lines += [_line("zone", '"?"', "of the times in the file: Europe/Berlin, UTC, Etc/GMT-1", FILL_IN)]
         start = read.times.start
         lines += [
-            _line("start", _quoted(start), "the first reading", CHECK) if start
+            _line("start", _quoted(start), "the first reading", CHECK)
+            if start
             else _line("start", '"?"', "when the prior holds: 2024-03-04T00:00", FILL_IN)
-        ]  # fmt: skip
+        ]
     lines += [_line("# step", '"1 h"', "gather readings into batches; without it each timestamp is one")]
     if read is None or not read.lag:
         return [*lines, _line("# reorder", '"6 h"', "how late a reading may be and still count")]
@@ -342,9 +351,13 @@ def _time_lines(read: ReadingGuess | None) -> list[str]:
 def _input_lines(read: ReadingGuess | None, path: str | None) -> list[str]:
     if read is None or path is None:
         return [
-            "[input]", _line("files", '["?"]', "tables of readings", FILL_IN), '# time = "time"',
-            '# sensor = "sensor_id"', '# value = "value"', _NO_RANGE,
-        ]  # fmt: skip
+            "[input]",
+            _line("files", '["?"]', "tables of readings", FILL_IN),
+            '# time = "time"',
+            '# sensor = "sensor_id"',
+            '# value = "value"',
+            _NO_RANGE,
+        ]
     form, times = read.table.form, read.times
     lines = ["[input]", f"files = [{_quoted(path)}]"]
     if form.format != "csv":

@@ -53,15 +53,23 @@ def _domain(domain: Domain) -> dict[str, Any]:
         return {"kind": "box", "lower": domain.lower.tolist(), "upper": domain.upper.tolist(), **named}
     if isinstance(domain, Ball):
         inner = {"inner_radius": float(domain.inner_radius)} if domain.inner_radius else {}
-        return {"kind": "ball", "centre": np.asarray(domain.centre).tolist(), "radius": float(domain.radius),
-                **inner, **named}  # fmt: skip
+        return {
+            "kind": "ball",
+            "centre": np.asarray(domain.centre).tolist(),
+            "radius": float(domain.radius),
+            **inner,
+            **named,
+        }
     if isinstance(domain, Polygon):
         holes = {"holes": [ring.tolist() for ring in domain.holes]} if domain.holes else {}
         return {"kind": "polygon", "exterior": domain.exterior.tolist(), **holes, **named}
     raise ProblemError(
-        Complaint("domain", f"a {type(domain).__name__} has no form in a problem file; save the mesh and name its "
-                  "file: {'kind': 'mesh', 'file': 'plate.msh'}.")
-    )  # fmt: skip
+        Complaint(
+            "domain",
+            f"a {type(domain).__name__} has no form in a problem file; save the mesh and name its "
+            "file: {'kind': 'mesh', 'file': 'plate.msh'}.",
+        )
+    )
 
 
 def _condition(part: str, condition: Any) -> dict[str, Any]:
@@ -84,9 +92,12 @@ def _value(part: str, value: Any) -> Any:
     if isinstance(value, (int, float)):
         return float(value)
     raise ProblemError(
-        Complaint(f"physics.boundary.{part}", f"a {type(value).__name__} cannot be written to a problem file; give a "
-                  "number, or a table in time: {'file': 'wall.csv'}.")
-    )  # fmt: skip
+        Complaint(
+            f"physics.boundary.{part}",
+            f"a {type(value).__name__} cannot be written to a problem file; give a "
+            "number, or a table in time: {'file': 'wall.csv'}.",
+        )
+    )
 
 
 def _unknown(unknown: Unknown) -> dict[str, Any]:

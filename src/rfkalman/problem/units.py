@@ -45,9 +45,37 @@ _WORDED = (
 )
 #: What is meant most often, for "did you mean".
 _COMMON = (
-    "degC", "degF", "K", "mm", "cm", "km", "min", "m/s", "km/h", "l/s", "m3/s", "m3/h", "mm/h", "m2/s", "mm2/s", "Pa",
-    "hPa", "kPa", "bar", "mbar", "percent", "ppm", "ppb", "ug/l", "mg/l", "ug/m3", "mg/m3", "W/m2", "uS/cm", "1/d",
-)  # fmt: skip
+    "degC",
+    "degF",
+    "K",
+    "mm",
+    "cm",
+    "km",
+    "min",
+    "m/s",
+    "km/h",
+    "l/s",
+    "m3/s",
+    "m3/h",
+    "mm/h",
+    "m2/s",
+    "mm2/s",
+    "Pa",
+    "hPa",
+    "kPa",
+    "bar",
+    "mbar",
+    "percent",
+    "ppm",
+    "ppb",
+    "ug/l",
+    "mg/l",
+    "ug/m3",
+    "mg/m3",
+    "W/m2",
+    "uS/cm",
+    "1/d",
+)
 
 
 def spelled(unit: str) -> str:
@@ -201,8 +229,17 @@ class Units:
     """
 
     __slots__ = (
-        "_capacity_unit", "_delta", "_field", "_length", "_time", "capacity", "dimension", "field", "length", "time",
-    )  # fmt: skip
+        "_capacity_unit",
+        "_delta",
+        "_field",
+        "_length",
+        "_time",
+        "capacity",
+        "dimension",
+        "field",
+        "length",
+        "time",
+    )
 
     def __init__(
         self, length: str = "m", time: str = "h", field: str = "", dimension: int = 1, capacity: Quantity = 1.0
@@ -229,9 +266,11 @@ class Units:
         if k.absolute:
             return self._field
         powers = (
-            (self._delta, k.field), (self._capacity_unit, k.capacity),
-            (self._length, k.length + k.volume * self.dimension), (self._time, k.time),
-        )  # fmt: skip
+            (self._delta, k.field),
+            (self._capacity_unit, k.capacity),
+            (self._length, k.length + k.volume * self.dimension),
+            (self._time, k.time),
+        )
         unit = registry().Unit("")
         for base, power in powers:
             if power and base != registry().Unit(""):

@@ -271,9 +271,18 @@ class CachedSteps:
     """
 
     __slots__ = (
-        "_base", "_bends", "_moves", "_route", "_spans", "anchor", "generator", "kernel", "propagator", "pushed",
+        "_base",
+        "_bends",
+        "_moves",
+        "_route",
+        "_spans",
+        "anchor",
+        "generator",
+        "kernel",
+        "propagator",
+        "pushed",
         "size",
-    )  # fmt: skip
+    )
 
     def __init__(self, generator: Generator, propagator: Propagator, anchor: float = 0.0, size: int = 64) -> None:
         self.generator = generator

@@ -34,7 +34,7 @@ from .base import (
     diagonal_root,
     gauss_nodes,
     uncorrelated,
-)  # fmt: skip
+)
 from .gaps import FunctionPush, SeriesPush, changing_step
 
 __all__ = ["Exponential", "phi_functions"]
@@ -139,7 +139,6 @@ class Exponential(Propagator):
             phi, noise_root = _by_doubling(generator.drift, dt, q, active_columns(generator.noise_root))
         weights = None if phi is None else dt * np.tensordot(lagrange, phi, axes=1)
         return Kernel(dt, F, c, weights, noise_root)
-
 
     # -- known data inside a gap --------------------------------------------------------------------------------------
 

@@ -92,17 +92,34 @@ def draw_on_line(ax: Axes, places: FloatArray | None, values: FloatArray | None)
         return
     if values is None:
         ax.plot(
-            places[:, 0], np.full(len(places), 0.025), "^", transform=ax.get_xaxis_transform(), ms=7.0, color="white",
-            mec=INK, mew=1.1, ls="none", label="sensors", zorder=4,
-        )  # fmt: skip
+            places[:, 0],
+            np.full(len(places), 0.025),
+            "^",
+            transform=ax.get_xaxis_transform(),
+            ms=7.0,
+            color="white",
+            mec=INK,
+            mew=1.1,
+            ls="none",
+            label="sensors",
+            zorder=4,
+        )
         return
     read = np.isfinite(values)
     ax.plot(places[read, 0], values[read], "o", ms=6.0, mfc="white", mec=INK, mew=1.1, label="readings", zorder=4)
     if not read.all():
         ax.plot(
-            places[~read, 0], np.full(int((~read).sum()), 0.03), "x", transform=ax.get_xaxis_transform(), ms=7.0,
-            color=INK, mew=1.8, ls="none", label="missing", zorder=4,
-        )  # fmt: skip
+            places[~read, 0],
+            np.full(int((~read).sum()), 0.03),
+            "x",
+            transform=ax.get_xaxis_transform(),
+            ms=7.0,
+            color=INK,
+            mew=1.8,
+            ls="none",
+            label="missing",
+            zorder=4,
+        )
 
 
 # -- maps --------------------------------------------------------------------------------------------------------------
@@ -173,8 +190,9 @@ def draw_sensors(ax: Axes, places: FloatArray | None, values: FloatArray | None,
     lost = ~read
     # A white ring outside the black one keeps the circle visible where its reading matches the map.
     ax.scatter(x[read], y[read], s=80 * area, c="white", linewidths=0.0, zorder=3, clip_on=False)
-    ax.scatter(x[read], y[read], s=46 * area, c=values[read], edgecolors=INK, linewidths=line, zorder=4, clip_on=False,
-               **style)  # fmt: skip
+    ax.scatter(
+        x[read], y[read], s=46 * area, c=values[read], edgecolors=INK, linewidths=line, zorder=4, clip_on=False, **style
+    )
     ax.scatter(x[lost], y[lost], s=70 * area, c="white", marker="x", linewidths=4.0 * line, zorder=3, clip_on=False)
     ax.scatter(x[lost], y[lost], s=50 * area, c=INK, marker="x", linewidths=1.8 * line, zorder=4, clip_on=False)
 
@@ -266,8 +284,12 @@ def draw_histogram(ax: Axes, residuals: FloatArray) -> None:
     ax.legend(fontsize=TICK, loc="upper left", framealpha=0.9)
     ax.annotate(
         f"mean {residuals.mean():+.2f}\nrms {np.sqrt(np.mean(residuals**2)):.2f}",
-        (0.97, 0.96), xycoords="axes fraction", ha="right", va="top", fontsize=TICK,
-    )  # fmt: skip
+        (0.97, 0.96),
+        xycoords="axes fraction",
+        ha="right",
+        va="top",
+        fontsize=TICK,
+    )
 
 
 def draw_coverage(ax: Axes, residuals: FloatArray) -> None:
@@ -281,9 +303,14 @@ def draw_coverage(ax: Axes, residuals: FloatArray) -> None:
     ax.set_ylim(0.0, 1.02)
     text = "\n".join(f"{percent(p)} band holds {100 * c:.1f} %" for p, c in zip(LEVELS, marked, strict=True))
     ax.annotate(
-        f"{text}\nof {residuals.size} dependent cells", (0.96, 0.05), xycoords="axes fraction", ha="right", va="bottom",
-        fontsize=TICK, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5},
-    )  # fmt: skip
+        f"{text}\nof {residuals.size} dependent cells",
+        (0.96, 0.05),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+        fontsize=TICK,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5},
+    )
     dress(ax, "coverage", "level of the band", "share of the domain inside")
     ax.grid(color="0.9", lw=0.8)
     ax.set_axisbelow(True)

@@ -133,8 +133,10 @@ def again_section(view: View, command: str, versions: dict[str, str], now: int) 
     parts.append(folded("The problem file", [Html(f"<pre>{words(view.setup.problem.to_toml())}</pre>")]))
     events = list(view.record.events)
     if events:
-        rows = [(utc(at), kind, ": ".join(_place(part, view) for part in text.split(": "))) for at, kind, text in
-                events[-50:]]  # fmt: skip
+        rows = [
+            (utc(at), kind, ": ".join(_place(part, view) for part in text.split(": ")))
+            for at, kind, text in events[-50:]
+        ]
         parts.append(folded("What happened to the run", [table(("when", "what", ""), rows, label="Events of the run")]))
     return parts
 
@@ -184,7 +186,7 @@ def certificate_section(certificates: Overview | Iterable[Finding] | None) -> li
         if finding.holds is False:
             holds = Html('<span class="mark">does not hold</span>') if finding.needed else "not met, not needed"
         limit = "–" if finding.limit is None else number(float(finding.limit))
-        what = Html(f"{words(finding.quantity)}<br><span class=\"soft\">{words(finding.statement)}</span>")
+        what = Html(f'{words(finding.quantity)}<br><span class="soft">{words(finding.statement)}</span>')
         rows.append((finding.certificate, what, number(float(finding.value)), limit, holds, finding.remedy))
     head = ("certificate", "quantity", "value", "limit", "", "what would help")
     inside = [paragraph(sentence) for sentence in found.sentences()] if found.window is not None else []

@@ -24,10 +24,24 @@ if TYPE_CHECKING:
     from ..problem.setup import Setup
 
 __all__ = [
-    "Frame", "Frames", "Raster", "RecordLike", "SensorRow", "choose_strips",
-    "column_times", "field_at", "frame_times", "frames_of", "gaps", "last_readings", "on_line", "sensor_rows",
-    "settled", "starting", "used_of",
-]  # fmt: skip
+    "Frame",
+    "Frames",
+    "Raster",
+    "RecordLike",
+    "SensorRow",
+    "choose_strips",
+    "column_times",
+    "field_at",
+    "frame_times",
+    "frames_of",
+    "gaps",
+    "last_readings",
+    "on_line",
+    "sensor_rows",
+    "settled",
+    "starting",
+    "used_of",
+]
 
 #: A pause this many times as long as those around it is a gap.
 _GAP = 6.0

@@ -281,8 +281,7 @@ def _time_depth(view: View) -> list[Html]:
     axis, field = view.setup.labels.axes[0], view.setup.labels.field
     alts = (
         f"Mean {field} over time and {axis}: {span(float(mean.min()), float(mean.max()), view.unit)}.",
-        f"Standard deviation of {field} over time and {axis}: "
-        f"{span(float(std.min()), float(std.max()), view.unit)}.",
+        f"Standard deviation of {field} over time and {axis}: {span(float(std.min()), float(std.max()), view.unit)}.",
     )
     pictures = view.artist.time_depth(times, x, mean, std, view.places, alts)
     return [

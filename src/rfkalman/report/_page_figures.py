@@ -127,9 +127,14 @@ class Artist:
     # -- the field at one time, in the plane --------------------------------------------------------------------------
 
     def maps(
-        self, frame: Frame, planes: Sequence[Plane], scales: Scales, places: FloatArray, readings: FloatArray | None,
+        self,
+        frame: Frame,
+        planes: Sequence[Plane],
+        scales: Scales,
+        places: FloatArray,
+        readings: FloatArray | None,
         alts: tuple[str, str],
-    ) -> list[Picture]:  # fmt: skip
+    ) -> list[Picture]:
         """Mean and std of one time, each with its scale, and the sensors numbered and filled with their readings."""
         drawn = []
         for images, style, heading, label, shown, alt in (
@@ -162,24 +167,35 @@ class Artist:
             columns.append(column)
         return [list(pair) for pair in zip(*columns, strict=True)]
 
-    def exceedance(self, field: Field, planes: Sequence[Plane], threshold: str, value: float, places: FloatArray,
-                   alt: str) -> Picture:  # fmt: skip
+    def exceedance(
+        self, field: Field, planes: Sequence[Plane], threshold: str, value: float, places: FloatArray, alt: str
+    ) -> Picture:
         """Where the field is probably above a value."""
         images = [plane.image(lambda x: field.exceedance(x, value)) for plane in planes]
         style = {"cmap": PROBABILITY, "vmin": 0.0, "vmax": 1.0}
         figure, drawn = self.panels(images, planes, style, f"more than {threshold}", "probability", places, None)
         for ax, plane, image in zip((shown.axes for shown in drawn), planes, images, strict=True):
             if float(image.min()) < 0.5 < float(image.max()):
-                x, y = (np.linspace(plane.domain.lower[k], plane.domain.upper[k], n)
-                        for k, n in zip(plane.running, plane.shape, strict=True))  # fmt: skip
+                x, y = (
+                    np.linspace(plane.domain.lower[k], plane.domain.upper[k], n)
+                    for k, n in zip(plane.running, plane.shape, strict=True)
+                )
                 ax.contour(x, y, image, levels=[0.5], colors="white", linewidths=2.6)
                 ax.contour(x, y, image, levels=[0.5], colors=INK, linewidths=1.0)
         return finish(figure, alt, SHARP)
 
     def panels(
-        self, images: Sequence[Any], planes: Sequence[Plane], style: Mapping[str, Any], heading: str, label: str,
-        places: FloatArray, readings: FloatArray | None, *, numbered: bool = False,
-    ) -> tuple[Figure, list[Any]]:  # fmt: skip
+        self,
+        images: Sequence[Any],
+        planes: Sequence[Plane],
+        style: Mapping[str, Any],
+        heading: str,
+        label: str,
+        places: FloatArray,
+        readings: FloatArray | None,
+        *,
+        numbered: bool = False,
+    ) -> tuple[Figure, list[Any]]:
         """One plane, or the three of a block one above the other on one scale; the figure and its images."""
         if len(planes) == 1:
             width, height = panel_size(planes[0].domain, planes[0].running)
@@ -213,15 +229,31 @@ class Artist:
         halo = [withStroke(linewidth=2.0, foreground="white")]
         for i, at in enumerate(_beside(ax, places, size)):
             if at is not None:
-                ax.annotate(str(i + 1), tuple(places[i]), at, textcoords="offset points", fontsize=8, color=INK,
-                            path_effects=halo, ha="center", va="center", zorder=5)  # fmt: skip
+                ax.annotate(
+                    str(i + 1),
+                    tuple(places[i]),
+                    at,
+                    textcoords="offset points",
+                    fontsize=8,
+                    color=INK,
+                    path_effects=halo,
+                    ha="center",
+                    va="center",
+                    zorder=5,
+                )
 
     # -- the field at one time, along a line --------------------------------------------------------------------------
 
     def profiles(
-        self, frames: Frames, limits: tuple[float, float], widest: float, places: FloatArray,
-        readings: FloatArray | None, alts: Sequence[str], dpi: int,
-    ) -> list[Picture]:  # fmt: skip
+        self,
+        frames: Frames,
+        limits: tuple[float, float],
+        widest: float,
+        places: FloatArray,
+        readings: FloatArray | None,
+        alts: Sequence[str],
+        dpi: int,
+    ) -> list[Picture]:
         """The mean with its bands, and beside it the standard deviation; axes and words are drawn once."""
         x = frames.x[:, 0]
         figure = _fixed(4.2 if self.downwards else 4.6, bottom=0.62, top=0.36)
@@ -274,8 +306,20 @@ class Artist:
             moving.append(fill(x, mean - half, mean + half, **style))
         moving += _line(left, x, mean, self.downwards, color=BLUE, lw=2.0, label="mean")
         if readings is not None and np.isfinite(readings).any():
-            moving += _line(left, places[:, 0], readings, self.downwards, color=INK, marker="o", ls="none", ms=5.0,
-                            mfc="white", mew=1.1, label="readings", zorder=4)  # fmt: skip
+            moving += _line(
+                left,
+                places[:, 0],
+                readings,
+                self.downwards,
+                color=INK,
+                marker="o",
+                ls="none",
+                ms=5.0,
+                mfc="white",
+                mew=1.1,
+                label="readings",
+                zorder=4,
+            )
         return moving + _line(right, x, std, self.downwards, color=INK, lw=1.8)
 
     def _sensor_lines(self, ax: Axes, places: FloatArray, colour: str, across: bool, zorder: float = 0.0) -> None:
@@ -286,11 +330,11 @@ class Artist:
         along, other = np.repeat(at, 3), np.tile([0.0, 1.0, np.nan], at.size)
         x, y = (other, along) if across else (along, other)
         transform = ax.get_yaxis_transform() if across else ax.get_xaxis_transform()
-        ax.plot(x, y, color=colour, lw=0.8, ls=":", zorder=zorder, transform=transform, scalex=False,
-                scaley=False)  # fmt: skip
+        ax.plot(x, y, color=colour, lw=0.8, ls=":", zorder=zorder, transform=transform, scalex=False, scaley=False)
 
-    def exceedance_profile(self, x: FloatArray, field: Field, thresholds: Mapping[str, float], places: FloatArray,
-                           alt: str) -> Picture:  # fmt: skip
+    def exceedance_profile(
+        self, x: FloatArray, field: Field, thresholds: Mapping[str, float], places: FloatArray, alt: str
+    ) -> Picture:
         """The probability of more than each value, along the line."""
         figure = _fixed(4.2 if self.downwards else 3.4, bottom=0.62, top=0.36)
         ax = figure.add_subplot()
@@ -313,9 +357,14 @@ class Artist:
         return finish(figure, alt, SHARP)
 
     def time_depth(
-        self, times: NDArray[np.int64], x: FloatArray, mean: FloatArray, std: FloatArray, places: FloatArray,
+        self,
+        times: NDArray[np.int64],
+        x: FloatArray,
+        mean: FloatArray,
+        std: FloatArray,
+        places: FloatArray,
         alts: tuple[str, str],
-    ) -> tuple[Picture, Picture]:  # fmt: skip
+    ) -> tuple[Picture, Picture]:
         """Mean and std over time and along the line."""
         drawn = []
         # An outage may be many times as uncertain as everything else: it ends the scale with a point, not the picture.
@@ -342,8 +391,9 @@ class Artist:
         """Measured against predicted, and below it the difference against the band it was promised."""
         shown = drawn_of(strip)
         t, used = self.when.axis(strip.time_ns[shown]), used_of(strip)[shown]
-        figure, (top, bottom) = self._emptied("strip", 3.4, lambda figure: figure.subplots(
-            2, 1, sharex=True, height_ratios=[1.6, 1.0]))  # fmt: skip
+        figure, (top, bottom) = self._emptied(
+            "strip", 3.4, lambda figure: figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.0])
+        )
         at, y, m = t[used], strip.measured[shown][used], strip.predicted[shown][used]
         half = half_width(self.level) * strip.predicted_std[shown][used]
         low, high = _strip_limits(strip.measured[shown], y, m, half)
@@ -382,14 +432,31 @@ class Artist:
             Patch(color="0.92", label="gap between readings"),
         ]
         entries += [
-            Line2D([], [], color=colour, marker=marker, ls="none", ms=6, mec=colour if marker == "|" else INK,
-                   mew=1.2 if marker == "|" else 0.5, label=f"set aside: {status}" if status != "waiting" else status)
-            for status, (marker, colour) in SET_ASIDE.items() if status in statuses
-        ]  # fmt: skip
+            Line2D(
+                [],
+                [],
+                color=colour,
+                marker=marker,
+                ls="none",
+                ms=6,
+                mec=colour if marker == "|" else INK,
+                mew=1.2 if marker == "|" else 0.5,
+                label=f"set aside: {status}" if status != "waiting" else status,
+            )
+            for status, (marker, colour) in SET_ASIDE.items()
+            if status in statuses
+        ]
         rows = -(-len(entries) // 2)
         figure = new_figure(WIDTH, 0.1 + 0.25 * rows)
-        figure.legend(handles=entries, loc="outside upper left", ncols=2, fontsize=TICK, frameon=False,
-                      borderaxespad=0.0, columnspacing=1.5)  # fmt: skip
+        figure.legend(
+            handles=entries,
+            loc="outside upper left",
+            ncols=2,
+            fontsize=TICK,
+            frameon=False,
+            borderaxespad=0.0,
+            columnspacing=1.5,
+        )
         return finish(figure, alt, SHARP)
 
     def series(self, times: NDArray[np.int64], mean: FloatArray, std: FloatArray, label: str, alt: str) -> Picture:
@@ -416,8 +483,16 @@ class Artist:
         n = len(mean)
         figure = new_figure(WIDTH, 0.9 + 0.21 * n)
         ax = figure.add_subplot()
-        ax.errorbar(mean, np.arange(n), xerr=half_width(self.level) * std, fmt="o", color=INK, ecolor=BLUE, ms=4.5,
-                    elinewidth=2.2)  # fmt: skip
+        ax.errorbar(
+            mean,
+            np.arange(n),
+            xerr=half_width(self.level) * std,
+            fmt="o",
+            color=INK,
+            ecolor=BLUE,
+            ms=4.5,
+            elinewidth=2.2,
+        )
         ax.axvline(0.0, color="0.6", lw=0.9)
         ax.set_yticks(np.arange(n), list(ticks))
         ax.set_ylim(n - 0.4, -0.6)
@@ -501,9 +576,14 @@ class Flipbook:
     """
 
     def __init__(
-        self, figure: Figure, axes: Sequence[Any], dpi: int = COARSE, *, kept: Sequence[Any] = (),
+        self,
+        figure: Figure,
+        axes: Sequence[Any],
+        dpi: int = COARSE,
+        *,
+        kept: Sequence[Any] = (),
         moving: Sequence[Any] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._figure, self._axes, self._kept, self._also = figure, axes, kept, moving
         legends = [ax.get_legend() for ax in axes if ax.get_legend() is not None]
         hidden = [*self._moving(), *legends]
@@ -681,9 +761,7 @@ def _dots(ax: Axes, t: FloatArray, y: FloatArray, low: float, high: float) -> No
         ax.plot(t[beyond], np.full(int(beyond.sum()), edge), marker, ms=4.5, color=INK, mew=0.0, ls="none", zorder=4)
 
 
-def _aside(
-    ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: FloatArray, low: float, high: float
-) -> None:
+def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: FloatArray, low: float, high: float) -> None:
     """Readings that were set aside: at their value, or at the edge beyond which it lies."""
     for name, (marker, colour) in SET_ASIDE.items():
         here = np.asarray(status == name, dtype=np.bool_)

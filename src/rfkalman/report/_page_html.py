@@ -39,8 +39,7 @@ def section(anchor: str, heading: str, parts: Iterable[Html]) -> Html:
 def image(picture: Picture) -> Html:
     """A picture that is part of the page."""
     return Html(
-        f'<img width="{picture.width}" height="{picture.height}" alt="{escape(picture.alt)}" '
-        f'src="{picture.address}">'
+        f'<img width="{picture.width}" height="{picture.height}" alt="{escape(picture.alt)}" src="{picture.address}">'
     )
 
 
@@ -52,9 +51,14 @@ def figure(pictures: Sequence[Picture], caption: object = "", kind: str = "") ->
 
 
 def table(
-    head: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str = "", right: Sequence[int] = (),
-    foot: Iterable[Sequence[object]] = (), label: str = "",
-) -> Html:  # fmt: skip
+    head: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    *,
+    caption: str = "",
+    right: Sequence[int] = (),
+    foot: Iterable[Sequence[object]] = (),
+    label: str = "",
+) -> Html:
     """A table that scrolls by itself where it is wider than the screen; the first column heads its row."""
 
     def line(cells: Sequence[object], first: str = "th") -> str:

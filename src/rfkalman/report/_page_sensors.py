@@ -84,8 +84,9 @@ def _strip_cell(view: View, row: SensorRow, picture: Picture) -> Html:
         said = "no reading was used"
     aside = ", ".join(
         f"{count(n)} {status}" + (" (not drawn)" if status == "outside" and row.n_band else "")
-        for status, n in row.by_status.items() if status != "used"
-    )  # fmt: skip
+        for status, n in row.by_status.items()
+        if status != "used"
+    )
     caption = f"{where}; {said}" + (f"; not used: {aside}" if aside else "") + "."
     return Html(
         f'<figure class="strip"><h3>{row.row + 1}. {words(row.name)}</h3>{image(picture)}'
@@ -113,9 +114,16 @@ def _sensor_table(view: View) -> Html:
         said = (f"{row.row + 1}.\u00a0{row.name}", inside, flag, count(used), count(row.n - used), off, std, own)
         lines.append((*said, Html(f'<span class="place">{words(where)}</span>')))
     head = (
-        "sensor", f"inside {percent(view.level)} band", "", "used", "not used", "rms difference", "predicted std",
-        "noise std", "where",
-    )  # fmt: skip
+        "sensor",
+        f"inside {percent(view.level)} band",
+        "",
+        "used",
+        "not used",
+        "rms difference",
+        "predicted std",
+        "noise std",
+        "where",
+    )
     right = (1, 3, 4, 5, 6, 7)
     caption = (
         "Measured against predicted, by sensor. Shares further from the promise than chance explains (three standard "

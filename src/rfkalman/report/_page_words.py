@@ -19,9 +19,21 @@ if TYPE_CHECKING:
     from ..problem.setup import Clock, Setup
 
 __all__ = [
-    "Measure", "When", "amount", "count", "duration", "escape", "for_figure", "given", "number", "pretty_unit",
-    "rounded", "share", "span", "unknown_measures",
-]  # fmt: skip
+    "Measure",
+    "When",
+    "amount",
+    "count",
+    "duration",
+    "escape",
+    "for_figure",
+    "given",
+    "number",
+    "pretty_unit",
+    "rounded",
+    "share",
+    "span",
+    "unknown_measures",
+]
 
 #: Control characters, marks that turn the direction of text, and halves of surrogate pairs: none is for a page.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")

@@ -100,9 +100,14 @@ def write_report(
 
 
 def _text(
-    record: RecordLike, setup: Setup, command: str, certificates: Iterable[Finding] | None, limits: tuple[int, int],
-    now: int, progress: Callable[[str], None] | None,
-) -> str:  # fmt: skip
+    record: RecordLike,
+    setup: Setup,
+    command: str,
+    certificates: Iterable[Finding] | None,
+    limits: tuple[int, int],
+    now: int,
+    progress: Callable[[str], None] | None,
+) -> str:
     import matplotlib
 
     versions = {**record.versions, "matplotlib (this report)": str(matplotlib.__version__)}

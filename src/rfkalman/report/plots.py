@@ -255,9 +255,16 @@ def timeline(
     if ahead.any():
         half = half_width(p) * s[ahead]
         ax.fill_between(
-            t[ahead], m[ahead] - half, m[ahead] + half, facecolor=ORANGE, alpha=0.18, hatch="///",
-            edgecolor=ORANGE, linewidth=0.0, label=f"forecast, {percent(p)} band",
-        )  # fmt: skip
+            t[ahead],
+            m[ahead] - half,
+            m[ahead] + half,
+            facecolor=ORANGE,
+            alpha=0.18,
+            hatch="///",
+            edgecolor=ORANGE,
+            linewidth=0.0,
+            label=f"forecast, {percent(p)} band",
+        )
         ax.plot(t[ahead], m[ahead], color=ORANGE, lw=2.0, label="forecast mean")
     shown: list[FloatArray] = []
     if truth is not None:
@@ -272,9 +279,19 @@ def timeline(
         at = as_finite(f"events[{label!r}]", np.atleast_1d(np.asarray(when, dtype=np.float64)), (None,))
         # One row per kind, so that events at the same time stay apart.
         ax.plot(
-            at, np.full(at.size, 0.025 + 0.035 * row), "^vds"[row % 4], transform=ax.get_xaxis_transform(), ms=6.0,
-            color=(GREEN, ORANGE, INK)[row % 3], mec=INK, mew=0.5, ls="none", label=label, clip_on=False, zorder=5,
-        )  # fmt: skip
+            at,
+            np.full(at.size, 0.025 + 0.035 * row),
+            "^vds"[row % 4],
+            transform=ax.get_xaxis_transform(),
+            ms=6.0,
+            color=(GREEN, ORANGE, INK)[row % 3],
+            mec=INK,
+            mew=0.5,
+            ls="none",
+            label=label,
+            clip_on=False,
+            zorder=5,
+        )
     margins(ax, t)
     if limits is None:
         half = half_width(p) * np.minimum(s, np.median(s))
@@ -340,8 +357,12 @@ def spectrum(space: WhitenedSpace, *, time_unit: str = "", title: str | None = N
     dress(right, "stiffness spectrum", "direction", with_unit("rate of decay", f"1/{time_unit}" if time_unit else ""))
     right.annotate(
         f"slowest {rates[0]:.3g}\nfastest {rates[-1]:.3g}" + (f"\nnot decaying: {growing}" if growing else ""),
-        (0.96, 0.06), xycoords="axes fraction", ha="right", va="bottom", fontsize=LABEL,
-    )  # fmt: skip
+        (0.96, 0.06),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+        fontsize=LABEL,
+    )
     for ax in (left, right):
         ax.grid(color="0.9", lw=0.8)
         ax.set_axisbelow(True)
@@ -385,9 +406,14 @@ def save(figure: Figure, path: str | os.PathLike[str], *, svg: bool = False, dpi
 
 
 def _profile(
-    field: Field, places: FloatArray | None, values: FloatArray | None, n: int, level: float, words: Words,
+    field: Field,
+    places: FloatArray | None,
+    values: FloatArray | None,
+    n: int,
+    level: float,
+    words: Words,
     title: str | None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     figure = new_figure(8.5, 4.8)
     ax = figure.add_subplot()
     x = line_of(field.space.pde.domain, n)
@@ -402,9 +428,13 @@ def _profile(
 
 
 def _compared_profiles(
-    field: Field, truth: Callable[[FloatArray], ArrayLike], places: FloatArray | None, n: int, level: float,
+    field: Field,
+    truth: Callable[[FloatArray], ArrayLike],
+    places: FloatArray | None,
+    n: int,
+    level: float,
     words: Words,
-) -> tuple[Figure, list[Axes]]:  # fmt: skip
+) -> tuple[Figure, list[Axes]]:
     figure = new_figure(12.0, 7.2)
     grid = figure.add_gridspec(2, 2, width_ratios=[1.6, 1.0])
     top = figure.add_subplot(grid[0, 0])
@@ -433,9 +463,14 @@ def _compared_profiles(
 
 
 def _two_maps(
-    field: Field, places: FloatArray | None, values: FloatArray | None, n: int, signed: bool | None, words: Words,
+    field: Field,
+    places: FloatArray | None,
+    values: FloatArray | None,
+    n: int,
+    signed: bool | None,
+    words: Words,
     title: str | None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     domain = field.space.pde.domain
     plane = plane_of(domain, (0, 1), n, domain.lower)
     mean, std = plane.image(field.mean), plane.image(field.std)
@@ -458,17 +493,20 @@ def _two_maps(
 
 
 def _slices(
-    field: Field, places: FloatArray | None, at: FloatArray, n: int, signed: bool | None, words: Words,
+    field: Field,
+    places: FloatArray | None,
+    at: FloatArray,
+    n: int,
+    signed: bool | None,
+    words: Words,
     title: str | None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     domain = field.space.pde.domain
     cuts = [(2, (0, 1)), (1, (0, 2)), (0, (1, 2))]
     planes = [plane_of(domain, running, n, at) for _, running in cuts]
     sizes = [panel_size(domain, running) for _, running in cuts]
     means, stds = [p.image(field.mean) for p in planes], [p.image(field.std) for p in planes]
-    figure = new_figure(
-        sum(width for width, _ in sizes) + 3.6, 2 * max(height for _, height in sizes) + 2.2
-    )
+    figure = new_figure(sum(width for width, _ in sizes) + 3.6, 2 * max(height for _, height in sizes) + 2.2)
     panels = figure.subplots(2, 3, width_ratios=[width for width, _ in sizes])
     # One scale per row: the same colour is the same value on all three planes.
     rows = (
@@ -487,9 +525,14 @@ def _slices(
 
 
 def _compared_maps(
-    field: Field, truth: Callable[[FloatArray], ArrayLike], places: FloatArray | None, at: FloatArray, n: int,
-    signed: bool | None, words: Words,
-) -> tuple[Figure, list[Axes]]:  # fmt: skip
+    field: Field,
+    truth: Callable[[FloatArray], ArrayLike],
+    places: FloatArray | None,
+    at: FloatArray,
+    n: int,
+    signed: bool | None,
+    words: Words,
+) -> tuple[Figure, list[Axes]]:
     domain = field.space.pde.domain
     plane = plane_of(domain, (0, 1), n, at)
     u, mean, std = plane.image(truth), plane.image(field.mean), plane.image(field.std)

@@ -40,7 +40,7 @@ __all__ = [
     "examine",
     "place",
     "trusted_end",
-]  # fmt: skip
+]
 
 Mask = NDArray[np.bool_]
 
@@ -211,10 +211,19 @@ class Placed(NamedTuple):
 
 
 def place(
-    examined: Examined, sensor: IntArray, time_ns: IntArray, value: FloatArray, setup: SetupLike, store: Store,
-    marks: Marks, watermark: Watermark, *, gather: bool, latest_ns: int | None = None,
+    examined: Examined,
+    sensor: IntArray,
+    time_ns: IntArray,
+    value: FloatArray,
+    setup: SetupLike,
+    store: Store,
+    marks: Marks,
+    watermark: Watermark,
+    *,
+    gather: bool,
+    latest_ns: int | None = None,
     seq: Sequence[int] | None = None,
-) -> Placed:  # fmt: skip
+) -> Placed:
     """Give readings their turn: waiting for their batch, late, in the future, or sent before.
 
     Parameters
@@ -272,9 +281,16 @@ def place(
 
 
 def _mark_resent(
-    sensor: IntArray, time_ns: IntArray, value: FloatArray, batch: IntArray, status: IntArray,
-    reason: list[str | None], has_batch: Mask, store: Store, marks: Marks,
-) -> int | None:  # fmt: skip
+    sensor: IntArray,
+    time_ns: IntArray,
+    value: FloatArray,
+    batch: IntArray,
+    status: IntArray,
+    reason: list[str | None],
+    has_batch: Mask,
+    store: Store,
+    marks: Marks,
+) -> int | None:
     """Readings for batches that are analysed already: repetitions need no rewind, others set its target."""
     rewind, head = marks.rewind_ns, marks.head_ns
     if head is None:

@@ -121,9 +121,11 @@ class FollowedFile:
             whole = self._drained or self._finish_predecessor(known)
             self._hash = hashlib.sha256()
             self._runner.begin(self.name, FileMark(_place(os.fstat(stream.fileno())), self._hash.hexdigest()))
-            lost = "" if whole else (
-                f". What the other one may have held beyond byte {known.position.offset} is not there any more"
-            )  # fmt: skip
+            lost = (
+                ""
+                if whole
+                else (f". What the other one may have held beyond byte {known.position.offset} is not there any more")
+            )
             self._tell(f"{self.path} {CHANGED}{lost}")
         self._stream = stream
 

@@ -173,10 +173,15 @@ class Filter:
         # A gate cuts the tail off the statistic that would show why it was needed: what it set aside counts too.
         nis = belief.nis if good.all() else _analyse(ahead, obs, y).nis
         row = AnalysisRow(
-            batch_ns, belief.mean, belief.log_evidence, belief.indicator, belief.n_used,
-            unknown_std(self.model, belief), used_digest(sensor[first][good], y[good]),
+            batch_ns,
+            belief.mean,
+            belief.log_evidence,
+            belief.indicator,
+            belief.n_used,
+            unknown_std(self.model, belief),
+            used_digest(sensor[first][good], y[good]),
             math.inf if math.isnan(nis) else nis,
-        )  # fmt: skip
+        )
         status = np.full(len(order), Status.DUPLICATE, dtype=np.int64)
         status[first] = np.where(good, Status.USED, Status.GATED)
         foreseen, spreads = (_scattered(part, first) for part in (predicted, spread))

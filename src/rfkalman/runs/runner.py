@@ -210,9 +210,7 @@ class Runner:
 
     # -- readings in --------------------------------------------------------------------------------------------------
 
-    def feed(
-        self, chunk: Chunk, source: str = "input", *, gather: bool = False, mark: FileMark | None = None
-    ) -> None:
+    def feed(self, chunk: Chunk, source: str = "input", *, gather: bool = False, mark: FileMark | None = None) -> None:
         """Store a chunk of readings with the position of its source; then, unless gathering, process what is closed.
 
         When it returns, the readings are on the disk. An error leaves everything as it was.
@@ -246,10 +244,19 @@ class Runner:
         with self.store.transaction():
             number = self.store.put_source(read_so_far)
             rows = zip(
-                range(self._next_seq, self._next_seq + n), repeat(number), chunk.line.tolist(), repeat(now),
-                chunk.time_ns.tolist(), placed.batch, known_rows, names, chunk.value.tolist(),
-                placed.status, placed.reason, strict=False,
-            )  # fmt: skip
+                range(self._next_seq, self._next_seq + n),
+                repeat(number),
+                chunk.line.tolist(),
+                repeat(now),
+                chunk.time_ns.tolist(),
+                placed.batch,
+                known_rows,
+                names,
+                chunk.value.tolist(),
+                placed.status,
+                placed.reason,
+                strict=False,
+            )
             self.store.add_readings(rows)
             self.store.add_rejected(number, chunk.rejected)
             self.store.put_meta({"watermark": watermark.as_text(), "rewind_ns": placed.rewind_ns})
@@ -262,15 +269,31 @@ class Runner:
             self._process()
 
     def _judged(
-        self, sensor: IntArray, time_ns: IntArray, value: FloatArray, watermark: Watermark, *, gather: bool, now: int,
+        self,
+        sensor: IntArray,
+        time_ns: IntArray,
+        value: FloatArray,
+        watermark: Watermark,
+        *,
+        gather: bool,
+        now: int,
         seq: Sequence[int] | None = None,
-    ) -> Placed:  # fmt: skip
+    ) -> Placed:
         latest = None if self.ahead_ns is None else now + self.ahead_ns
         marks = Marks(self._head.batch_ns, self._rewind)
         return place(
-            examine(sensor, time_ns, value, self.setup), sensor, time_ns, value, self.setup, self.store, marks,
-            watermark, gather=gather, latest_ns=latest, seq=seq,
-        )  # fmt: skip
+            examine(sensor, time_ns, value, self.setup),
+            sensor,
+            time_ns,
+            value,
+            self.setup,
+            self.store,
+            marks,
+            watermark,
+            gather=gather,
+            latest_ns=latest,
+            seq=seq,
+        )
 
     def look_again(self) -> int:
         """Judge again the readings that were in the future and whose time has come; gives their number.
@@ -282,9 +305,14 @@ class Runner:
         while rows := self.store.unplaced(limit, _ROWS_AT_ONCE):
             seq, sensor, when, value = zip(*rows, strict=True)
             placed = self._judged(
-                np.array(sensor, dtype=np.int64), np.array(when, dtype=np.int64), np.array(value, dtype=np.float64),
-                self._watermark, gather=True, now=now, seq=seq,
-            )  # fmt: skip
+                np.array(sensor, dtype=np.int64),
+                np.array(when, dtype=np.int64),
+                np.array(value, dtype=np.float64),
+                self._watermark,
+                gather=True,
+                now=now,
+                seq=seq,
+            )
             with self.store.transaction():
                 self.store.judge_anew(seq, sensor, when, value, *placed[:3])
                 self.store.put_meta({"rewind_ns": placed.rewind_ns})
@@ -300,9 +328,7 @@ class Runner:
             if known.id:
                 self.store.event("replaced", source)
 
-    def consume(
-        self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False
-    ) -> bool:
+    def consume(self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False) -> bool:
         """Feed a source from where it was left to its end.
 
         Parameters
@@ -478,15 +504,28 @@ class Runner:
         store, last = self.store, 0
         with store.transaction():
             store.forget_from(-(2**63))
-            store.put_meta({"fingerprint": fingerprint, "versions": json.dumps(_versions()), "watermark": None,
-                            "watermark_ns": None, "closed_ns": None, "rewind_ns": None})  # fmt: skip
+            store.put_meta(
+                {
+                    "fingerprint": fingerprint,
+                    "versions": json.dumps(_versions()),
+                    "watermark": None,
+                    "watermark_ns": None,
+                    "closed_ns": None,
+                    "rewind_ns": None,
+                }
+            )
             now = time.time_ns()
             while rows := store.arrived_after(last, _ROWS_AT_ONCE):
                 seq, sensor, when, value = zip(*rows, strict=True)
                 placed = self._judged(
-                    np.array([-1 if s is None else s for s in sensor], dtype=np.int64), np.array(when, dtype=np.int64),
-                    np.array(value, dtype=np.float64), Watermark(), gather=True, now=now, seq=seq,
-                )  # fmt: skip
+                    np.array([-1 if s is None else s for s in sensor], dtype=np.int64),
+                    np.array(when, dtype=np.int64),
+                    np.array(value, dtype=np.float64),
+                    Watermark(),
+                    gather=True,
+                    now=now,
+                    seq=seq,
+                )
                 store.judge_anew(seq, sensor, when, value, *placed[:3])
                 last = seq[-1]
             store.event("rebuilt", json.dumps(_versions()))

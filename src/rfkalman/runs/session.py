@@ -161,9 +161,15 @@ def run(
             if file is not None:
                 require_readable(file, read)
         runner = Runner.open(
-            path, setup, resume=resume, until_ns=until_ns, rebuild=rebuild, overwrite=overwrite, facts=facts,
+            path,
+            setup,
+            resume=resume,
+            until_ns=until_ns,
+            rebuild=rebuild,
+            overwrite=overwrite,
+            facts=facts,
             progress=progress,
-        )  # fmt: skip
+        )
         with runner:
             for name, read, file in sources:
                 # The order of lines in a file means nothing (many are sorted by sensor): gather, then go by time.
@@ -230,9 +236,7 @@ def warned(text: str) -> None:
     warnings.warn(text + ".", RFKalmanWarning, stacklevel=2)
 
 
-def source_reader(
-    setup: ReadableSetup, path: Path, final: bool = True
-) -> Callable[..., Iterable[Chunk]]:
+def source_reader(setup: ReadableSetup, path: Path, final: bool = True) -> Callable[..., Iterable[Chunk]]:
     """A function that reads a file, or its open stream, from a position on.
 
     JSON lines by suffix, the problem's format otherwise.

@@ -98,8 +98,11 @@ class Consistency:
 def consistency_of(store: Store, setup: SetupLike) -> Consistency:
     """Whether the readings of a run fit what was predicted before each was read."""
     rows = store.shares(WIDTH)
-    sensor, n, inside = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)) if rows else [
-        np.zeros(0, dtype=np.int64)] * 3  # fmt: skip
+    sensor, n, inside = (
+        (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+        if rows
+        else [np.zeros(0, dtype=np.int64)] * 3
+    )
     total, conflicts = int(n.sum()), store.reasons().get("duplicate", {}).get(CONFLICT, 0)
     ids = setup.sensors.ids
     if not total:
@@ -194,8 +197,12 @@ class Aside:
 
     def numbers(self) -> dict[str, Any]:
         """For JSON."""
-        return {"n": self.n, "of": self.of, "share": self.n / self.of if self.of else 0.0,
-                "remedies": list(self.remedies)}  # fmt: skip
+        return {
+            "n": self.n,
+            "of": self.of,
+            "share": self.n / self.of if self.of else 0.0,
+            "remedies": list(self.remedies),
+        }
 
 
 def aside_of(store: Store, setup: SetupLike, unit: str, say_time: Callable[[int], str]) -> Aside:
@@ -320,9 +327,15 @@ def alarms_of(store: Store) -> list[Alarm]:
         _, _, when, value, status, reason, again = zip(*rows, strict=True)
         kinds = {"range" if code == Status.OUT_OF_RANGE else "gate" for code in status}
         found.append(
-            Alarm(sensor, " and ".join(sorted(kinds, reverse=True)), np.array(when, dtype=np.int64),
-                  np.array(value, dtype=np.float64), reason[-1] or "", again[-1])
-        )  # fmt: skip
+            Alarm(
+                sensor,
+                " and ".join(sorted(kinds, reverse=True)),
+                np.array(when, dtype=np.int64),
+                np.array(value, dtype=np.float64),
+                reason[-1] or "",
+                again[-1],
+            )
+        )
     return sorted(found, key=lambda alarm: (int(alarm.time_ns[0]), alarm.sensor))
 
 

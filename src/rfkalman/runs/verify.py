@@ -66,7 +66,7 @@ def verify(
                             progress(replayed)
             except DamageError as error:
                 found.append(str(error))
-        readings, analyses = ((sum(store.counts().values()), len(store.analysis_times())) if not found else (0, 0))
+        readings, analyses = (sum(store.counts().values()), len(store.analysis_times())) if not found else (0, 0)
         return Verified(tuple(dict.fromkeys(found)), readings, analyses, replayed, store.has_digests)
     finally:
         store.close()
@@ -94,8 +94,12 @@ def _differences(store: Store, setup: SetupLike) -> Iterator[str]:
         if same and row.batch_ns in checkpoints:
             kept = store.checkpoint(row.batch_ns)
             same = kept is not None and kept[1].root.tobytes("F") == post.root.tobytes("F")
-        yield "" if same else (
-            f"{store.path}: the analysis of batch {row.batch_ns} is not what its readings give on this machine "
-            "(another version or machine, or damage); --rebuild analyses the stored readings anew."
+        yield (
+            ""
+            if same
+            else (
+                f"{store.path}: the analysis of batch {row.batch_ns} is not what its readings give on this machine "
+                "(another version or machine, or damage); --rebuild analyses the stored readings anew."
+            )
         )
         at, belief = row.batch_ns, post

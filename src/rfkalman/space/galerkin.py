@@ -26,9 +26,17 @@ from ..physics.conditions import Robin
 from ..physics.pde import LinearPDE
 
 __all__ = [
-    "Assembly", "Spectrum", "Term", "Trace", "assemble", "gram_spectrum", "mass_matrix", "project", "svd_spectrum",
+    "Assembly",
+    "Spectrum",
+    "Term",
+    "Trace",
+    "assemble",
+    "gram_spectrum",
+    "mass_matrix",
+    "project",
+    "svd_spectrum",
     "trace_split",
-]  # fmt: skip
+]
 
 _AXES = "xyz"
 #: Below this floor the Gram route returns rounding noise as features.

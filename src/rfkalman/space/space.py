@@ -109,9 +109,11 @@ class Basis:
         what is left unresolved is warned about above 1e-3 of the integral of its size and refused above a tenth.
         """
         rule, error = refined(
-            _roots(self.pde, self.features), function, half_phases(self.order) / self.pde.domain.side,
+            _roots(self.pde, self.features),
+            function,
+            half_phases(self.order) / self.pde.domain.side,
             self.rule if rule is None else rule,
-        )  # fmt: skip
+        )
         _judge_load(name, error, f"{rule.n_points} quadrature points")
         return rule
 
@@ -247,8 +249,9 @@ class WhitenedSpace(Basis):
             return frozen_at(None)
         series = tuple(
             (f"the factor of {name}", factor.times)
-            for name, factor in self.pde.factors.items() if isinstance(factor, TimeSeries)
-        )  # fmt: skip
+            for name, factor in self.pde.factors.items()
+            if isinstance(factor, TimeSeries)
+        )
         return replace(frozen_at(0.0), varying=frozen_at, factors=series)
 
     def load(self) -> Forcing | FloatArray | None:

@@ -136,9 +136,7 @@ class Lift:
         Energy of the harmonic extension, in units of the squared resolution.
     """
 
-    def __init__(
-        self, parts: Sequence[Part], rows: FloatArray, strengths: FloatArray, energy: FloatArray
-    ) -> None:
+    def __init__(self, parts: Sequence[Part], rows: FloatArray, strengths: FloatArray, energy: FloatArray) -> None:
         self._entries = []
         start = 0
         for part in parts:
@@ -313,8 +311,6 @@ def _correlation(a: FloatArray, b: FloatArray, length: float) -> FloatArray:
 def boundary_rules(domain: Domain, names: Sequence[str], order: tuple[int, ...]) -> dict[str, BoundaryRule]:
     """A rule for each of these parts."""
     return {name: domain.boundary_rule(name, order) for name in names}
-
-
 
 
 def _lifting(strengths: FloatArray, energy: FloatArray, alpha: float) -> FloatArray:

@@ -319,9 +319,7 @@ def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...]) -> 
 def _mixed_corners(pde: LinearPDE) -> int:
     """Joints of a held and a free part at an angle above a right one, where the field goes like r^(pi / (2 angle))."""
     held = {name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)}
-    return sum(
-        angle > 0.5 * np.pi + _MILD_CORNER and len(names & held) == 1 for _, angle, names in pde.domain.joints()
-    )
+    return sum(angle > 0.5 * np.pi + _MILD_CORNER and len(names & held) == 1 for _, angle, names in pde.domain.joints())
 
 
 def _has_corner_features(features: FeatureMap) -> bool:
@@ -349,9 +347,7 @@ def _require_periodic(pde: LinearPDE, features: FeatureMap, part: str, partner: 
         )
 
 
-def _orders(
-    pde: LinearPDE, features: FeatureMap, floor: float, order: int | tuple[int, ...] | None
-) -> tuple[int, ...]:
+def _orders(pde: LinearPDE, features: FeatureMap, floor: float, order: int | tuple[int, ...] | None) -> tuple[int, ...]:
     if order is not None:
         return per_axis("order", order, pde.domain.dimension)
     # Seams of patches can be aligned with on a box only.
@@ -459,9 +455,14 @@ def _choose_floor(
 
 
 def _remedy(
-    pde: LinearPDE, features: FeatureMap, floor: float, counts: tuple[int, ...], cuts: tuple[tuple[float, ...], ...],
-    memory: float, route: SpectrumRoute,
-) -> str:  # fmt: skip
+    pde: LinearPDE,
+    features: FeatureMap,
+    floor: float,
+    counts: tuple[int, ...],
+    cuts: tuple[tuple[float, ...], ...],
+    memory: float,
+    route: SpectrumRoute,
+) -> str:
     """Try higher orders until one would do, within a bounded number of points."""
     trial = counts
     while True:
@@ -478,9 +479,16 @@ def _remedy(
 
 
 def _measure(
-    pde: LinearPDE, features: FeatureMap, T: FloatArray, assembly: galerkin.Assembly, check: Rule, eta: float,
-    memory: float, edges: Mapping[str, BoundaryRule], r: int,
-) -> dict[str, float]:  # fmt: skip
+    pde: LinearPDE,
+    features: FeatureMap,
+    T: FloatArray,
+    assembly: galerkin.Assembly,
+    check: Rule,
+    eta: float,
+    memory: float,
+    edges: Mapping[str, BoundaryRule],
+    r: int,
+) -> dict[str, float]:
     """Everything the report says that is not visible in the matrices themselves."""
     # Unconstrained features peak on the boundary, which no interior rule touches.
     looks = [x for name in pde.domain.parts for x, _, _ in pde.domain.boundary_rule(name, 24).blocks(_LOOK_ROWS)]
@@ -512,9 +520,4 @@ def _measure(
     K = sum((t.value * t.matrix for t in assembly.terms), np.zeros((T.shape[1], T.shape[1])))[:r, :r]
     spectrum = np.linalg.eigvalsh(symmetrise(K))
     peclet = assembly.fastest / np.sqrt(assembly.slowest_diffusion * max(float(spectrum[-1]), 1e-300))
-    return {
-        "eta": eta,
-        "operator_defect": operator_defect,
-        "leverage": leverage,
-        "peclet": float(peclet),
-    }
+    return {"eta": eta, "operator_defect": operator_defect, "leverage": leverage, "peclet": float(peclet)}

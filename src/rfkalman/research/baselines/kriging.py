@@ -27,9 +27,17 @@ from ...core.linalg import cholesky
 from ._readings import finite_readings
 
 __all__ = [
-    "MAX_READINGS", "Correlation", "Covariance", "KrigingField", "estimate", "krige", "matern12", "matern32",
-    "matern52", "squared_exponential",
-]  # fmt: skip
+    "MAX_READINGS",
+    "Correlation",
+    "Covariance",
+    "KrigingField",
+    "estimate",
+    "krige",
+    "matern12",
+    "matern32",
+    "matern52",
+    "squared_exponential",
+]
 
 #: Readings up to which the N x N covariance of the readings is factorised.
 MAX_READINGS = 3000

@@ -198,11 +198,7 @@ def _block_end(counts: NDArray[np.intp], start: int, k: int) -> int:
 
 
 def run(
-    grid: FiniteDifferences,
-    ensemble: Ensemble,
-    batches: Iterable[Batch],
-    radius: float,
-    inflation: float = 1.0,
+    grid: FiniteDifferences, ensemble: Ensemble, batches: Iterable[Batch], radius: float, inflation: float = 1.0
 ) -> Iterator[Ensemble]:
     """Filter readings on a grid, yielding the ensemble of nodal values after each batch.
 

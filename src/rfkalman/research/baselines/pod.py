@@ -93,11 +93,7 @@ class PODModel:
 
 
 def snapshots(
-    grid: FiniteDifferences,
-    prior: Gaussian,
-    n_trajectories: int,
-    gaps: Sequence[float],
-    rng: np.random.Generator,
+    grid: FiniteDifferences, prior: Gaussian, n_trajectories: int, gaps: Sequence[float], rng: np.random.Generator
 ) -> FloatArray:
     """Simulated fields, (n, n_trajectories (1 + len(gaps))): draws of the prior, and each of them after every gap.
 

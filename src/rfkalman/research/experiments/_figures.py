@@ -89,8 +89,9 @@ def _whole_ticks(ax: Any, curves: Sequence[Curve]) -> None:
         ax.minorticks_off()
 
 
-def bars(values: Mapping[str, tuple[float, float]], expected: float | None = None, label: str = "",
-         log: bool = False) -> Callable[[Any], None]:  # fmt: skip
+def bars(
+    values: Mapping[str, tuple[float, float]], expected: float | None = None, label: str = "", log: bool = False
+) -> Callable[[Any], None]:
     """A drawing of named values with bars of one standard error, for :attr:`Panel.draw`."""
     names = list(values)
     middle: FloatArray = np.array([values[name][0] for name in names])

@@ -16,8 +16,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Effort", "Experiment", "Outcome", "Progress", "Row", "Sample", "Table", "mean_and_error", "seed_streams", "slope",
-]  # fmt: skip
+    "Effort",
+    "Experiment",
+    "Outcome",
+    "Progress",
+    "Row",
+    "Sample",
+    "Table",
+    "mean_and_error",
+    "seed_streams",
+    "slope",
+]
 
 Progress = Callable[[float, str], None]  # fraction done, what is being done
 
@@ -147,14 +156,20 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a number that is not finite becomes null."""
+
         def plain(value: float | None) -> float | None:
             return None if value is None or not math.isfinite(value) else float(value)
 
         numbers = ("paper", "ours", "stderr", "spread", "paper_spread", "paper_stderr")
         return {
-            "experiment": self.experiment, "quantity": self.quantity, "kind": self.kind, "holds": self.holds,
-            **{name: plain(getattr(self, name)) for name in numbers}, "note": self.note, "tolerance": self.tolerance,
-        }  # fmt: skip
+            "experiment": self.experiment,
+            "quantity": self.quantity,
+            "kind": self.kind,
+            "holds": self.holds,
+            **{name: plain(getattr(self, name)) for name in numbers},
+            "note": self.note,
+            "tolerance": self.tolerance,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +197,16 @@ class Outcome:
         """A number that is shown without a claim."""
         self._add(quantity, paper, ours, "", None, note)
 
-    def predicts(self, quantity: str, paper: float, ours: Sample, unit: float, *, paper_spread: float | None = None,
-                 note: str = "") -> None:  # fmt: skip
+    def predicts(
+        self,
+        quantity: str,
+        paper: float,
+        ours: Sample,
+        unit: float,
+        *,
+        paper_spread: float | None = None,
+        note: str = "",
+    ) -> None:
         """A published mean over 16 seeds of one draw is what such a mean of ours would be; its +- likewise.
 
         ``unit`` is one in the last digit the paper prints. The mean may miss by
@@ -192,13 +215,21 @@ class Outcome:
         sd = ours.published_sd()
         allowed = float(ndtri(0.5 + 0.5 * LEVEL)) * sd + 0.5 * unit
         low, high = ours.mean - allowed, ours.mean + allowed
-        text = (f"{low:.4g} to {high:.4g}: 99 % of 16-seed means of one draw, and rounding; the paper's is "
-                f"{(paper - ours.mean) / sd:+.1f} standard deviations of such means away")  # fmt: skip
+        text = (
+            f"{low:.4g} to {high:.4g}: 99 % of 16-seed means of one draw, and rounding; the paper's is "
+            f"{(paper - ours.mean) / sd:+.1f} standard deviations of such means away"
+        )
         self._add(quantity, paper, ours, text, low <= paper <= high, note, paper_spread)
         if paper_spread is not None:
             low, high = ours.spread_band()
-            self.contains(f"{quantity}: spread over seeds", paper_spread, low, high, ours.spread,
-                          "99 % of 16-seed spreads, resampled from our seeds")  # fmt: skip
+            self.contains(
+                f"{quantity}: spread over seeds",
+                paper_spread,
+                low,
+                high,
+                ours.spread,
+                "99 % of 16-seed spreads, resampled from our seeds",
+            )
 
     def another_draw(self, quantity: str, paper: float, ours: Sequence[float], unit: float, *, note: str = "") -> None:
         """A published number of one draw lies where a further draw of ours would: t band of the logarithms, 99 %."""
@@ -213,23 +244,51 @@ class Outcome:
         """The published value lies where ours would scatter."""
         self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g}: {why}", low <= paper <= high, "")
 
-    def between(self, quantity: str, low: float, high: float, ours: float | Sample, why: str, *,
-                paper: float | None = None, note: str = "") -> None:  # fmt: skip
+    def between(
+        self,
+        quantity: str,
+        low: float,
+        high: float,
+        ours: float | Sample,
+        why: str,
+        *,
+        paper: float | None = None,
+        note: str = "",
+    ) -> None:
         """Ours lies in a stated band."""
         middle = ours.mean if isinstance(ours, Sample) else ours
         self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g} ({why})", low <= middle <= high, note)
 
-    def below(self, quantity: str, limit: float, ours: float, why: str, *, paper: float | None = None,
-              note: str = "") -> None:  # fmt: skip
+    def below(
+        self, quantity: str, limit: float, ours: float, why: str, *, paper: float | None = None, note: str = ""
+    ) -> None:
         """Ours does not exceed a limit."""
         self._add(quantity, paper, ours, f"at most {limit:.4g} ({why})", ours <= limit, note)
 
-    def _add(self, quantity: str, paper: float | None, ours: float | Sample, tolerance: str, holds: bool | None,
-             note: str, paper_spread: float | None = None) -> None:  # fmt: skip
+    def _add(
+        self,
+        quantity: str,
+        paper: float | None,
+        ours: float | Sample,
+        tolerance: str,
+        holds: bool | None,
+        note: str,
+        paper_spread: float | None = None,
+    ) -> None:
         verdict = None if holds is None else bool(holds)
         if isinstance(ours, Sample):
-            row = Row(self.experiment, quantity, paper, ours.mean, ours.stderr, tolerance, verdict, note, ours.spread,
-                      paper_spread)  # fmt: skip
+            row = Row(
+                self.experiment,
+                quantity,
+                paper,
+                ours.mean,
+                ours.stderr,
+                tolerance,
+                verdict,
+                note,
+                ours.spread,
+                paper_spread,
+            )
         else:
             row = Row(self.experiment, quantity, paper, float(ours), None, tolerance, verdict, note)
         self.rows.append(row)

@@ -117,25 +117,42 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         else:
             unit = 1e-3 if name == "vanilla" else 1e-4
             out.another_draw(f"{name}: in-basis residual", paper[f"{name} residual"], residuals, unit)
-        out.predicts(f"{name}: field L2 error", paper[f"{name} error"], errors[name], 1e-5,
-                     paper_spread=paper[f"{name} spread"])  # fmt: skip
+        out.predicts(
+            f"{name}: field L2 error", paper[f"{name} error"], errors[name], 1e-5, paper_spread=paper[f"{name} spread"]
+        )
         out.predicts(f"{name}: trace", paper[f"{name} trace"], traces, 1e-7 if name == "vanilla" else 1e-8)
         out.report(f"{name}: error against the unprojected truth", whole)
-        body.append((name, f"{np.mean(residuals):.2e}", f"{errors[name].mean:.2e} +- {errors[name].spread:.0e}",
-                     f"{errors[name].stderr:.0e}", f"{traces.mean:.3e}",
-                     f"{whole.mean:.2e} +- {whole.spread:.0e}"))  # fmt: skip
+        body.append(
+            (
+                name,
+                f"{np.mean(residuals):.2e}",
+                f"{errors[name].mean:.2e} +- {errors[name].spread:.0e}",
+                f"{errors[name].stderr:.0e}",
+                f"{traces.mean:.3e}",
+                f"{whole.mean:.2e} +- {whole.spread:.0e}",
+            )
+        )
         error_bars[name] = (errors[name].mean, errors[name].stderr)
     low, high = ratio_band(errors["vanilla"], errors["sine"])
-    out.contains("error of vanilla / sine, same streams", paper["ratio"], low - 0.05, high + 0.05,
-                 errors["vanilla"].mean / errors["sine"].mean,
-                 "99 % of ratios of 16-seed means, resampled from our pairs, and rounding")  # fmt: skip
+    out.contains(
+        "error of vanilla / sine, same streams",
+        paper["ratio"],
+        low - 0.05,
+        high + 0.05,
+        errors["vanilla"].mean / errors["sine"].mean,
+        "99 % of ratios of 16-seed means, resampled from our pairs, and rounding",
+    )
     progress(0.8, "dynamics bias")
     biases = {name: [dynamics_bias(space, euler) for space in spaces] for name, spaces in groups.items()}
     for name, values in biases.items():
         curves.append(Curve(name, np.arange(1, N_TIMES + 1) * DT, np.mean(values, axis=0)[1:]))
     for name, unit in (("vanilla", 1e-2), ("bubble", 1e-7)):
-        out.another_draw(f"{name}: dynamics bias at the final time", paper[f"{name} bias"],
-                         [float(b[-1]) for b in biases[name]], unit)  # fmt: skip
+        out.another_draw(
+            f"{name}: dynamics bias at the final time",
+            paper[f"{name} bias"],
+            [float(b[-1]) for b in biases[name]],
+            unit,
+        )
     highest = float(np.mean([b.max() for b in biases["bubble"]]))
     out.report("bubble: dynamics bias, supremum over n", highest)
     ritz = [ritz_distance(space, euler[-2], euler[-1]) for space in groups["bubble"]]
@@ -148,17 +165,31 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         f"equation the bias is {in_time:.1e}, {in_time / errors['bubble'].mean:.1f} times the posterior error."
     )
     richer = whiten(Heat(SQUARE), bubble(GaussianRFF(400, 1.0 / GAMMA, seed=0)), 1e-12)
-    out.report("400 features, floor 1e-12: residual of the initial field", residual(richer),
-               note=f"Rank {richer.rank}; the two bumps do not vanish on the boundary, which bounds the residual.")
-    out.tables.append(Table(
-        f"Bases at rank 60 and 61, {n_seeds} seeds",
-        ("basis", "in-basis residual", "field L2 error +- spread", "standard error", "trace",
-         "error against the unprojected truth +- spread"), tuple(body),
-    ))  # fmt: skip
-    out.figures["bases"] = lambda: panels([
-        Panel("Field error", "L2 error (bars: standard error)", "", [], log="", draw=bars(error_bars)),
-        Panel("Dynamics bias", "time", "|| P u - zbar ||", curves, log="y"),
-    ])  # fmt: skip
+    out.report(
+        "400 features, floor 1e-12: residual of the initial field",
+        residual(richer),
+        note=f"Rank {richer.rank}; the two bumps do not vanish on the boundary, which bounds the residual.",
+    )
+    out.tables.append(
+        Table(
+            f"Bases at rank 60 and 61, {n_seeds} seeds",
+            (
+                "basis",
+                "in-basis residual",
+                "field L2 error +- spread",
+                "standard error",
+                "trace",
+                "error against the unprojected truth +- spread",
+            ),
+            tuple(body),
+        )
+    )
+    out.figures["bases"] = lambda: panels(
+        [
+            Panel("Field error", "L2 error (bars: standard error)", "", [], log="", draw=bars(error_bars)),
+            Panel("Dynamics bias", "time", "|| P u - zbar ||", curves, log="y"),
+        ]
+    )
     return out
 
 
@@ -174,11 +205,22 @@ EXPERIMENT = Experiment(
         "reference": "Dirichlet-sine series, implicit Euler with the same step (inferred)",
     },
     expected={
-        "vanilla residual": 2.4e-2, "bubble residual": 9.6e-3, "sine residual": 5.1e-3,
-        "vanilla error": 9.0e-4, "bubble error": 3.4e-4, "sine error": 3.5e-4,
-        "vanilla spread": 2.9e-4, "bubble spread": 1.1e-4, "sine spread": 1.3e-4,
-        "vanilla trace": 1.0e-6, "bubble trace": 1.8e-7, "sine trace": 1.9e-7, "ratio": 2.6,
-        "vanilla bias": 7e-2, "bubble bias": 5.7e-6, "ritz": 1.2e-5,
+        "vanilla residual": 2.4e-2,
+        "bubble residual": 9.6e-3,
+        "sine residual": 5.1e-3,
+        "vanilla error": 9.0e-4,
+        "bubble error": 3.4e-4,
+        "sine error": 3.5e-4,
+        "vanilla spread": 2.9e-4,
+        "bubble spread": 1.1e-4,
+        "sine spread": 1.3e-4,
+        "vanilla trace": 1.0e-6,
+        "bubble trace": 1.8e-7,
+        "sine trace": 1.9e-7,
+        "ratio": 2.6,
+        "vanilla bias": 7e-2,
+        "bubble bias": 5.7e-6,
+        "ritz": 1.2e-5,
     },
     run=run,
     inferred={f"{name}: in-basis residual": "the initial field" for name in ("vanilla", "bubble", "sine")},

@@ -59,15 +59,25 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     for level, own, other in zip(LEVELS, coverage, etkf, strict=True):
         out.predicts(f"coverage of {100 * level:g} % intervals", EXPERIMENT.expected[f"{100 * level:g}"], own, 1e-3)
         allowed = 3.0 * own.stderr
-        out.between(f"coverage of {100 * level:g} % intervals, nominal", level - allowed, level + allowed, own,
-                    "nominal within 3 standard errors; points of one field are dependent, seeds are not")  # fmt: skip
+        out.between(
+            f"coverage of {100 * level:g} % intervals, nominal",
+            level - allowed,
+            level + allowed,
+            own,
+            "nominal within 3 standard errors; points of one field are dependent, seeds are not",
+        )
         out.report(f"ETKF 100, inflation 1.05: coverage of {100 * level:g} %", other)
     counts, _ = np.histogram(ranks, bins=BINS, range=(0.0, 1.0))
     expected = n / BINS
     statistic = float(np.square(counts - expected).sum() / expected)
     low, high = (float(chi2.ppf(p, BINS - 1)) for p in (0.001, 0.999))
-    out.between("rank histogram: chi-square", low, high, statistic,
-                f"0.1 % to 99.9 % of chi-square with {BINS - 1} degrees of freedom")  # fmt: skip
+    out.between(
+        "rank histogram: chi-square",
+        low,
+        high,
+        statistic,
+        f"0.1 % to 99.9 % of chi-square with {BINS - 1} degrees of freedom",
+    )
     out.report("effective degrees of freedom of the posterior", Sample(freedom))
     out.shrinks.append(
         "'Mildly conservative' coverage (57.6, 94.0, 100.0 %) is a fluctuation of 16 seeds: over "
@@ -76,13 +86,22 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         f"{', '.join(f'{100 * c.published_sd():.1f}' for c in coverage)} %."
     )
     means, errors = fine.mean(axis=(0, 1)), fine.std(axis=(0, 1), ddof=1) / math.sqrt(n)
-    out.tables.append(Table(
-        f"Pointwise coverage on the quadrature nodes, {n} seeds",
-        ("nominal", "paper (16 seeds)", "RFM-Kalman +- spread", "standard error", "ETKF 100, inflation 1.05"),
-        tuple((f"{100 * p:g} %", f"{100 * EXPERIMENT.expected[f'{100 * p:g}']:g} %",
-               f"{100 * c.mean:.1f} % +- {100 * c.spread:.0f}", f"{100 * c.stderr:.1f} %", f"{100 * e.mean:.1f} %")
-              for p, c, e in zip(LEVELS, coverage, etkf, strict=True)),
-    ))  # fmt: skip
+    out.tables.append(
+        Table(
+            f"Pointwise coverage on the quadrature nodes, {n} seeds",
+            ("nominal", "paper (16 seeds)", "RFM-Kalman +- spread", "standard error", "ETKF 100, inflation 1.05"),
+            tuple(
+                (
+                    f"{100 * p:g} %",
+                    f"{100 * EXPERIMENT.expected[f'{100 * p:g}']:g} %",
+                    f"{100 * c.mean:.1f} % +- {100 * c.spread:.0f}",
+                    f"{100 * c.stderr:.1f} %",
+                    f"{100 * e.mean:.1f} %",
+                )
+                for p, c, e in zip(LEVELS, coverage, etkf, strict=True)
+            ),
+        )
+    )
 
     def histogram(ax) -> None:  # type: ignore[no-untyped-def]
         ax.bar((np.arange(BINS) + 0.5) / BINS, counts, width=0.9 / BINS, color="#0072b2", alpha=0.75)
@@ -90,14 +109,22 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         spread = 2.0 * math.sqrt(expected * (1.0 - 1.0 / BINS))
         ax.axhspan(expected - spread, expected + spread, color="black", alpha=0.1, lw=0.0)
 
-    out.figures["calibration"] = lambda: panels([
-        Panel("Coverage", "nominal", "measured", [
-            Curve("RFM-Kalman", levels_fine, means, 2.0 * errors),
-            Curve("nominal", [0.0, 1.0], [0.0, 1.0]),
-            Curve("paper, 16 seeds", LEVELS, [0.576, 0.94, 1.0], line=False),
-        ], log=""),
-        Panel("Rank of the truth", "rank among posterior draws", "seeds", [], log="", draw=histogram),
-    ])  # fmt: skip
+    out.figures["calibration"] = lambda: panels(
+        [
+            Panel(
+                "Coverage",
+                "nominal",
+                "measured",
+                [
+                    Curve("RFM-Kalman", levels_fine, means, 2.0 * errors),
+                    Curve("nominal", [0.0, 1.0], [0.0, 1.0]),
+                    Curve("paper, 16 seeds", LEVELS, [0.576, 0.94, 1.0], line=False),
+                ],
+                log="",
+            ),
+            Panel("Rank of the truth", "rank among posterior draws", "seeds", [], log="", draw=histogram),
+        ]
+    )
     return out
 
 
@@ -105,8 +132,12 @@ EXPERIMENT = Experiment(
     name="calibration",
     title="Calibration: coverage of 50, 90 and 99 % bands, ranks",
     source="'Posterior uncertainty and information scaling'",
-    settings={**SETTINGS, "features": str(HEAT), "points": "the 24 x 24 quadrature nodes",
-              "ranks": "one random node per seed"},
+    settings={
+        **SETTINGS,
+        "features": str(HEAT),
+        "points": "the 24 x 24 quadrature nodes",
+        "ranks": "one random node per seed",
+    },
     expected={"50": 0.576, "90": 0.94, "99": 1.0},
     run=run,
 )

@@ -6,18 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...core.errors import ValueRangeError
-from . import (
-    advection,
-    bases,
-    calibration,
-    heat,
-    honest,
-    leverage,
-    mechanisms,
-    quadrature,
-    scaling,
-    whitening_slopes,
-)
+from . import advection, bases, calibration, heat, honest, leverage, mechanisms, quadrature, scaling, whitening_slopes
 from .base import Effort, Experiment, Outcome
 
 __all__ = ["EXPERIMENTS", "find", "reproduce"]
@@ -25,9 +14,18 @@ __all__ = ["EXPERIMENTS", "find", "reproduce"]
 EXPERIMENTS: tuple[Experiment, ...] = tuple(
     module.EXPERIMENT
     for module in (
-        mechanisms, whitening_slopes, leverage, quadrature, heat, calibration, scaling, bases, advection, honest
+        mechanisms,
+        whitening_slopes,
+        leverage,
+        quadrature,
+        heat,
+        calibration,
+        scaling,
+        bases,
+        advection,
+        honest,
     )
-)  # fmt: skip
+)
 
 
 def find(names: Sequence[str]) -> list[Experiment]:

@@ -12,16 +12,7 @@ from ...core.errors import ValueRangeError
 from ...filters import kalman
 from ...space.space import WhitenedSpace
 from .draws import ADVECTION, HEAT, SQUARE, VANILLA
-from .streaming import (
-    DT,
-    N_TIMES,
-    VELOCITY,
-    advection_space,
-    diffuse_prior,
-    draw_stream,
-    heat_space,
-    sine_space,
-)
+from .streaming import DT, N_TIMES, VELOCITY, advection_space, diffuse_prior, draw_stream, heat_space, sine_space
 from .truth import SineSeries, bumps
 
 __all__ = ["BENCHMARKS", "certify_benchmark"]
@@ -51,5 +42,15 @@ def certify_benchmark(
     times = DT * np.arange(1, N_TIMES + 1)
     # Readings of the field itself, not of its projection: what the space cannot hold is seen by the sensors.
     truths = exact_truth(space, field, times, list(stream.sensors))
-    return certify(space, prior, steps, observations, times, trajectory=field, truths=truths, eta=eta,
-                   failure_prob=failure_prob, progress=progress)  # fmt: skip
+    return certify(
+        space,
+        prior,
+        steps,
+        observations,
+        times,
+        trajectory=field,
+        truths=truths,
+        eta=eta,
+        failure_prob=failure_prob,
+        progress=progress,
+    )

@@ -72,8 +72,10 @@ class Draws:
 
     def __str__(self) -> str:
         kind = "bubble" if self.windowed else "vanilla"
-        return (f"M = {self.n_features} {kind}, r = {self.rank}: the first {len(self.seeds)} seeds with this rank and "
-                f"order 24 below 1e-13, {', '.join(map(str, self.seeds))}")  # fmt: skip
+        return (
+            f"M = {self.n_features} {kind}, r = {self.rank}: the first {len(self.seeds)} seeds with this rank and "
+            f"order 24 below 1e-13, {', '.join(map(str, self.seeds))}"
+        )
 
 
 HEAT = Draws(120, 61, True, (119, 343, 599, 609, 683, 698, 719, 804, 982, 986, 1207, 1380))

@@ -133,10 +133,22 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     for name, (error, tr) in exact.items():
         out.predicts(f"{name}: field L2 error", paper["error"], error, 1e-6, paper_spread=paper["error spread"])
         out.predicts(f"{name}: trace", paper["trace"], tr, 1e-9)
-        body.append((f"{name}, {error.by_seed.size} seeds", *text_of(error), f"{tr.mean:.4g}", "(3.44 +- 1.0)e-4",
-                     "2.5e-5", "1.84e-7"))  # fmt: skip
-    out.below("MAP+Laplace = RFM-Kalman: mean and covariance, relative", 1e-11,
-              map_difference([row[0] for row in streams]), "rounding of two exact routes")  # fmt: skip
+        body.append(
+            (
+                f"{name}, {error.by_seed.size} seeds",
+                *text_of(error),
+                f"{tr.mean:.4g}",
+                "(3.44 +- 1.0)e-4",
+                "2.5e-5",
+                "1.84e-7",
+            )
+        )
+    out.below(
+        "MAP+Laplace = RFM-Kalman: mean and covariance, relative",
+        1e-11,
+        map_difference([row[0] for row in streams]),
+        "rounding of two exact routes",
+    )
 
     used = [row[: max(2, (48 if effort.quick else 96) // len(streams))] for row in streams]
     error, tr = (Sample(s.values[:, : len(used[0])]) for s in exact["RFM-Kalman"])
@@ -156,8 +168,9 @@ def run(effort: Effort, progress: Progress) -> Outcome:
             body.append((label, *text_of(e), f"{t.mean:.4g}", *(PUBLISHED[n > 50] if rho == 1.05 else ("",) * 3)))
         e, t = results[n, 1.05]
         key, unit = ("etkf 50", 1e-5) if n == 50 else ("etkf 100", 1e-6)
-        out.predicts(f"ETKF {n}, inflation 1.05: error", paper[f"{key} error"], e, unit,
-                     paper_spread=paper[f"{key} spread"])  # fmt: skip
+        out.predicts(
+            f"ETKF {n}, inflation 1.05: error", paper[f"{key} error"], e, unit, paper_spread=paper[f"{key} spread"]
+        )
         out.predicts(f"ETKF {n}, inflation 1.05: trace", paper[f"{key} trace"], t, 1e-9)
     progress(0.7, "ETKF at its best")
     rho = best_inflation(tuning, 50, centred=True)
@@ -168,9 +181,11 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     )
     gap = np.abs(results[sizes[-1], 1.0][0].by_seed - error.by_seed).max() / error.mean
     out.below(
-        f"ETKF {sizes[-1]} without inflation against the exact filter: largest difference of errors", 0.01, gap,
+        f"ETKF {sizes[-1]} without inflation against the exact filter: largest difference of errors",
+        0.01,
+        gap,
         "only the sampled prior differs, and it has hardly any weight left",
-    )  # fmt: skip
+    )
     out.shrinks.append(
         "Above r members the ETKF is the Kalman filter of its sample times the inflation: without inflation the "
         f"errors of ETKF {sizes[-1]} differ from the exact filter's by at most {gap:.0e} of them. The published "
@@ -179,11 +194,21 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     progress(0.8, "timing")
     seconds = time_table(streams[0][0], *((15, 200) if effort.quick else (60, 1000)))
     _judge_times(out, seconds, effort.quick)
-    out.tables.append(Table(
-        "Final-time error (mean +- spread over seeds) and trace; the paper's standard error is its spread / 4",
-        ("method", "error +- spread", "standard error", "trace", "paper's error +- spread", "its standard error",
-         "paper's trace"), tuple(body),
-    ))  # fmt: skip
+    out.tables.append(
+        Table(
+            "Final-time error (mean +- spread over seeds) and trace; the paper's standard error is its spread / 4",
+            (
+                "method",
+                "error +- spread",
+                "standard error",
+                "trace",
+                "paper's error +- spread",
+                "its standard error",
+                "paper's trace",
+            ),
+            tuple(body),
+        )
+    )
     out.figures["heat_benchmark"] = lambda: _figure(results, sizes, error, seconds)
     return out
 
@@ -191,28 +216,53 @@ def run(effort: Effort, progress: Progress) -> Outcome:
 def _judge_times(out: Outcome, seconds: dict[str, float], quick: bool) -> None:
     """The paper's order of the methods, from processor times; a short run on a shared machine claims nothing."""
     base = seconds["RFM-Kalman"]
-    published = dict(zip(("RFM-Kalman", "MAP+Laplace", *(f"ETKF {n}" for n in MEMBERS)),
-                         (3.06, 0.83, 6.13, 15.1, 64.3, 464.0, 2310.0), strict=True))  # fmt: skip
+    published = dict(
+        zip(
+            ("RFM-Kalman", "MAP+Laplace", *(f"ETKF {n}" for n in MEMBERS)),
+            (3.06, 0.83, 6.13, 15.1, 64.3, 464.0, 2310.0),
+            strict=True,
+        )
+    )
     body = [("RFM-Kalman", f"{1e3 * base:.2f} ms", "1", "", "3.06 ms", "1")]
     ratio = {name: ms / published["RFM-Kalman"] for name, ms in published.items()}
 
-    out.report("time: MAP+Laplace, last time only / RFM-Kalman", seconds["MAP+Laplace"] / base,
-               paper=ratio["MAP+Laplace"])  # fmt: skip
-    body.append(("MAP+Laplace, last time only", f"{1e3 * seconds['MAP+Laplace']:.2f} ms",
-                 f"{seconds['MAP+Laplace'] / base:.2f}", "", "0.83 ms", f"{ratio['MAP+Laplace']:.2f}"))  # fmt: skip
+    out.report(
+        "time: MAP+Laplace, last time only / RFM-Kalman", seconds["MAP+Laplace"] / base, paper=ratio["MAP+Laplace"]
+    )
+    body.append(
+        (
+            "MAP+Laplace, last time only",
+            f"{1e3 * seconds['MAP+Laplace']:.2f} ms",
+            f"{seconds['MAP+Laplace'] / base:.2f}",
+            "",
+            "0.83 ms",
+            f"{ratio['MAP+Laplace']:.2f}",
+        )
+    )
     timed = [n for n in MEMBERS if f"ETKF {n} paper's" in seconds]
     for n in timed:
         best, slow = seconds[f"ETKF {n} best"], seconds[f"ETKF {n} paper's"]
         out.report(f"time: ETKF {n} in the N_e x N_e form / RFM-Kalman", slow / base, paper=ratio[f"ETKF {n}"])
         out.report(f"time: ETKF {n} in its best form / RFM-Kalman", best / base)
-        body.append((f"ETKF {n}", f"{1e3 * best:.2f} ms", f"{best / base:.2f}",
-                     f"{1e3 * slow:.3g} ms ({slow / base:.3g})",
-                     f"{published[f'ETKF {n}']:g} ms", f"{ratio[f'ETKF {n}']:.3g}"))  # fmt: skip
+        body.append(
+            (
+                f"ETKF {n}",
+                f"{1e3 * best:.2f} ms",
+                f"{best / base:.2f}",
+                f"{1e3 * slow:.3g} ms ({slow / base:.3g})",
+                f"{published[f'ETKF {n}']:g} ms",
+                f"{ratio[f'ETKF {n}']:.3g}",
+            )
+        )
     if not quick:
         # The ratios belong to a machine and a program; what can be checked is the order of the paper's times.
         order = [seconds["MAP+Laplace"], base, *(seconds[f"ETKF {n} paper's"] for n in timed)]
-        out.below("time: largest step down in the paper's order (MAP, RFM-Kalman, ETKF 50 to 1000 in its form)", 1.0,
-                  max(a / b for a, b in pairwise(order)), "each takes longer than the one before")  # fmt: skip
+        out.below(
+            "time: largest step down in the paper's order (MAP, RFM-Kalman, ETKF 50 to 1000 in its form)",
+            1.0,
+            max(a / b for a, b in pairwise(order)),
+            "each takes longer than the one before",
+        )
     largest, slow = timed[-1], seconds[f"ETKF {timed[-1]} paper's"] / base
     best_ratios = [seconds[f"ETKF {n} best"] / base for n in MEMBERS]
     out.shrinks.append(
@@ -220,25 +270,44 @@ def _judge_times(out: Outcome, seconds: dict[str, float], quick: bool) -> None:
         "N_e x N_e eigendecomposition, which nobody needs: the same ensemble comes out of N_o x N_o matrices in "
         f"{min(best_ratios):.1f} to {max(best_ratios):.1f} times the filter's time at every size."
     )
-    out.tables.append(Table(
-        "Processor time of the 20-step core (all threads), median of interleaved runs; ratios to RFM-Kalman",
-        ("method", "ours, best form", "ratio", "ours, N_e x N_e form (ratio)", "paper, wall clock", "paper's ratio"),
-        tuple(body),
-    ))  # fmt: skip
+    out.tables.append(
+        Table(
+            "Processor time of the 20-step core (all threads), median of interleaved runs; ratios to RFM-Kalman",
+            (
+                "method",
+                "ours, best form",
+                "ratio",
+                "ours, N_e x N_e form (ratio)",
+                "paper, wall clock",
+                "paper's ratio",
+            ),
+            tuple(body),
+        )
+    )
 
 
-def _figure(results: dict[tuple[int, float], tuple[Sample, Sample]], sizes: tuple[int, ...], exact: Sample,
-            seconds: dict[str, float]) -> Figure:  # fmt: skip
+def _figure(
+    results: dict[tuple[int, float], tuple[Sample, Sample]],
+    sizes: tuple[int, ...],
+    exact: Sample,
+    seconds: dict[str, float],
+) -> Figure:
     curves = [
-        Curve(f"ETKF, inflation {rho:g}", sizes, [results[n, rho][0].mean for n in sizes],
-              [results[n, rho][0].stderr for n in sizes])
+        Curve(
+            f"ETKF, inflation {rho:g}",
+            sizes,
+            [results[n, rho][0].mean for n in sizes],
+            [results[n, rho][0].stderr for n in sizes],
+        )
         for rho in (1.05, 1.0)
-    ]  # fmt: skip
+    ]
     curves.append(Curve("RFM-Kalman = MAP", (sizes[0], sizes[-1]), (exact.mean,) * 2, (exact.stderr,) * 2))
-    return panels([
-        Panel("Final-time field error", "ensemble size", "L2 error (bars: standard error)", curves),
-        Panel("Core time, 20 steps", "ensemble size", "processor seconds", time_curves(seconds)),
-    ])  # fmt: skip
+    return panels(
+        [
+            Panel("Final-time field error", "ensemble size", "L2 error (bars: standard error)", curves),
+            Panel("Core time, 20 steps", "ensemble size", "processor seconds", time_curves(seconds)),
+        ]
+    )
 
 
 def time_curves(seconds: dict[str, float]) -> list[Curve]:
@@ -257,14 +326,27 @@ EXPERIMENT = Experiment(
     name="heat",
     title="Under-observed streaming heat (Table 2)",
     source="Table 2 and Figure 2",
-    settings={**SETTINGS, "features": str(HEAT), "members": MEMBERS,
-              "tuned inflation": f"best of {TUNING} on seeds of their own"},
+    settings={
+        **SETTINGS,
+        "features": str(HEAT),
+        "members": MEMBERS,
+        "tuned inflation": f"best of {TUNING} on seeds of their own",
+    },
     expected={
-        "error": 3.44e-4, "error spread": 1.0e-4, "trace": 1.84e-7,
-        "etkf 50 error": 1.27e-3, "etkf 50 spread": 0.52e-3, "etkf 50 trace": 4.84e-7,
-        "etkf 100 error": 3.82e-4, "etkf 100 spread": 0.96e-4, "etkf 100 trace": 5.09e-7,
+        "error": 3.44e-4,
+        "error spread": 1.0e-4,
+        "trace": 1.84e-7,
+        "etkf 50 error": 1.27e-3,
+        "etkf 50 spread": 0.52e-3,
+        "etkf 50 trace": 4.84e-7,
+        "etkf 100 error": 3.82e-4,
+        "etkf 100 spread": 0.96e-4,
+        "etkf 100 trace": 5.09e-7,
     },
     run=run,
-    inferred={"RFM-Kalman: trace": "the sensor law", "MAP+Laplace: trace": "the sensor law",
-              "ETKF 100, inflation 1.05: trace": "the meaning of the inflation"},
+    inferred={
+        "RFM-Kalman: trace": "the sensor law",
+        "MAP+Laplace: trace": "the sensor law",
+        "ETKF 100, inflation 1.05: trace": "the meaning of the inflation",
+    },
 )

@@ -65,8 +65,9 @@ class Record:
         gaps: list[float | None] = [None, *(DT for _ in self.times[1:])]
         return [fd.Batch(g, x, SIGMA, y) for g, x, y in zip(gaps, self.sensors, self.readings, strict=True)]
 
-    def sequence(self, space: WhitenedSpace, propagator: Propagator
-                 ) -> list[tuple[LinearStep | None, Observation, FloatArray]]:  # fmt: skip
+    def sequence(
+        self, space: WhitenedSpace, propagator: Propagator
+    ) -> list[tuple[LinearStep | None, Observation, FloatArray]]:
         """The record as the methods on coefficients take it."""
         step = propagator.step(space.generator(), 0.0, DT)
         return [
@@ -372,21 +373,41 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         body.append((label, *cells, f"{1e3 * float(np.median([t.seconds for t in trials])):.3g} ms"))
     ours = last_time["RFM-Kalman"]
     cover, se = mean_and_error(ours[:, 1])
-    out.between("RFM-Kalman: coverage of 90 % at the last time", LEVEL - 3.0 * se, LEVEL + 3.0 * se, cover,
-                "nominal within 3 standard errors over seeds")  # fmt: skip
+    out.between(
+        "RFM-Kalman: coverage of 90 % at the last time",
+        LEVEL - 3.0 * se,
+        LEVEL + 3.0 * se,
+        cover,
+        "nominal within 3 standard errors over seeds",
+    )
     for other, limit in (("MAP + Laplace", 1e-9), ("4D-Var", 1e-6)):
         gap = float(np.abs(last_time[other][:, 0] - ours[:, 0]).max() / ours[:, 0].mean())
-        out.below(f"{other} = RFM-Kalman: error, relative difference", limit, gap,
-                  "the same Gaussian; rounding, and a descent that stops at a gradient of 1e-6 standard deviations")
+        out.below(
+            f"{other} = RFM-Kalman: error, relative difference",
+            limit,
+            gap,
+            "the same Gaussian; rounding, and a descent that stops at a gradient of 1e-6 standard deviations",
+        )
     for name, table in last_time.items():
         if name not in ("RFM-Kalman", "MAP + Laplace", "4D-Var"):
             ratio = Sample((table[:, 0] / ours[:, 0])[None, :])
             out.report(f"error of {name} / RFM-Kalman, same seeds, last time", ratio)
-    out.tables.append(Table(
-        f"{n} seeds, mean +- standard error: truth unprojected and exact in time, wrong prior mean",
-        ("method (tuned value)", "last: L2 error", "90 % band holds", "CRPS",
-         "all 20: L2 error", "90 % band holds", "CRPS", "processor time"), tuple(body),
-    ))  # fmt: skip
+    out.tables.append(
+        Table(
+            f"{n} seeds, mean +- standard error: truth unprojected and exact in time, wrong prior mean",
+            (
+                "method (tuned value)",
+                "last: L2 error",
+                "90 % band holds",
+                "CRPS",
+                "all 20: L2 error",
+                "90 % band holds",
+                "CRPS",
+                "processor time",
+            ),
+            tuple(body),
+        )
+    )
     out.remarks += [
         "What this cannot show. (1) Everyone is given our prior, and the grid and POD methods even its directions: the "
         "rank-136 covariance of our feature space carried to their nodes. A method that chose its own prior could do "
@@ -401,14 +422,37 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         "sees the truth. Times are processor time for everything a method must do per record (features "
         "or weights at the sensors, fits); spaces, grids, reduced bases and rows of the equation are made once before.",
     ]
-    out.figures["honest"] = lambda: panels([
-        Panel("L2 error at the last time", "L2 error", "", [], log="",
-              draw=bars({k: mean_and_error(t[:, 0]) for k, t in last_time.items()}, log=True)),
-        Panel("CRPS, all 20 analyses", "CRPS", "", [], log="",
-              draw=bars({k: mean_and_error(t[:, 2]) for k, t in whole.items()}, log=True)),
-        Panel("90 % band at the last time", "share of the field inside its 90 % band", "", [], log="",
-              draw=bars({k: mean_and_error(t[:, 1]) for k, t in last_time.items()}, LEVEL, "nominal")),
-    ], columns=1, width=9.0, height=4.6)  # fmt: skip
+    out.figures["honest"] = lambda: panels(
+        [
+            Panel(
+                "L2 error at the last time",
+                "L2 error",
+                "",
+                [],
+                log="",
+                draw=bars({k: mean_and_error(t[:, 0]) for k, t in last_time.items()}, log=True),
+            ),
+            Panel(
+                "CRPS, all 20 analyses",
+                "CRPS",
+                "",
+                [],
+                log="",
+                draw=bars({k: mean_and_error(t[:, 2]) for k, t in whole.items()}, log=True),
+            ),
+            Panel(
+                "90 % band at the last time",
+                "share of the field inside its 90 % band",
+                "",
+                [],
+                log="",
+                draw=bars({k: mean_and_error(t[:, 1]) for k, t in last_time.items()}, LEVEL, "nominal"),
+            ),
+        ],
+        columns=1,
+        width=9.0,
+        height=4.6,
+    )
     return out
 
 

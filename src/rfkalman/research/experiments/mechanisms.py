@@ -71,28 +71,56 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     # No chance in these: what is allowed is one unit in the last printed digit, the sweeps being inferred.
     for name, unit, ours in (("tail", 0.01, slope(MODES, tail)), ("time", 0.01, slope(dts, time))):
         quantity = {"tail": "truncation-tail slope", "time": "implicit-Euler mean-square slope"}[name]
-        out.between(quantity, paper[name] - unit, paper[name] + unit, ours, "one unit in the last printed digit",
-                    paper=paper[name])  # fmt: skip
+        out.between(
+            quantity,
+            paper[name] - unit,
+            paper[name] + unit,
+            ours,
+            "one unit in the last printed digit",
+            paper=paper[name],
+        )
     out.between(
-        "variance against sigma^2/(N_o dt), fixed dt", paper["variance"] - 1e-3, paper["variance"] + 1e-3,
-        slope(ratio, at_dt), "1 up to the weight of the unstated prior, 1e-3 at the largest sigma",
+        "variance against sigma^2/(N_o dt), fixed dt",
+        paper["variance"] - 1e-3,
+        paper["variance"] + 1e-3,
+        slope(ratio, at_dt),
+        "1 up to the weight of the unstated prior, 1e-3 at the largest sigma",
         paper=paper["variance"],
-    )  # fmt: skip
+    )
     at_horizon = slope(dts_varied, by_dt)
     out.report("variance against dt, fixed horizon", at_horizon)
     out.shrinks.append(
         "Variance proportional to sigma^2 / (N_o dt) orders one fixed dt. With the horizon fixed the analyses grow as "
         f"1/dt and the variance falls with dt (slope {at_horizon:.2f}): it scales with sigma^2 dt / N_o."
     )
-    out.figures["three_scalings"] = lambda: panels([
-        Panel("Truncation tail", "modes M", "squared L2 tail", [Curve("", MODES, tail)],
-              text=f"slope {slope(MODES, tail):.2f} (paper -4.93)"),
-        Panel("Implicit Euler", "time step", "mean-square error", [Curve("", dts, time)],
-              text=f"slope {slope(dts, time):.2f} (paper 1.96)"),
-        Panel("Kalman variance", "sigma^2 / (N_o dt)", "trace of the covariance",
-              [Curve(f"sigma {s:g}", ratio[i * 4 : i * 4 + 4], at_dt[i * 4 : i * 4 + 4]) for i, s in enumerate(SIGMAS)],
-              text=f"slope {slope(ratio, at_dt):.4f} (paper 0.9998)"),
-    ])  # fmt: skip
+    out.figures["three_scalings"] = lambda: panels(
+        [
+            Panel(
+                "Truncation tail",
+                "modes M",
+                "squared L2 tail",
+                [Curve("", MODES, tail)],
+                text=f"slope {slope(MODES, tail):.2f} (paper -4.93)",
+            ),
+            Panel(
+                "Implicit Euler",
+                "time step",
+                "mean-square error",
+                [Curve("", dts, time)],
+                text=f"slope {slope(dts, time):.2f} (paper 1.96)",
+            ),
+            Panel(
+                "Kalman variance",
+                "sigma^2 / (N_o dt)",
+                "trace of the covariance",
+                [
+                    Curve(f"sigma {s:g}", ratio[i * 4 : i * 4 + 4], at_dt[i * 4 : i * 4 + 4])
+                    for i, s in enumerate(SIGMAS)
+                ],
+                text=f"slope {slope(ratio, at_dt):.4f} (paper 0.9998)",
+            ),
+        ]
+    )
     return out
 
 

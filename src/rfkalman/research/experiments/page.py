@@ -60,12 +60,20 @@ def number(value: float | None) -> str:
 
 
 _VERDICTS = {
-    ("judged", True): "reproduced", ("judged", False): "not reproduced",
-    ("check", True): "own check holds", ("check", False): "own check does not hold",
-}  # fmt: skip
+    ("judged", True): "reproduced",
+    ("judged", False): "not reproduced",
+    ("check", True): "own check holds",
+    ("check", False): "own check does not hold",
+}
 _HEAD = (
-    "quantity", "paper", "ours", "spread: paper / ours", "standard error: paper / ours", "allowed, and why", "verdict",
-)  # fmt: skip
+    "quantity",
+    "paper",
+    "ours",
+    "spread: paper / ours",
+    "standard error: paper / ours",
+    "allowed, and why",
+    "verdict",
+)
 _SEEDS = (
     "A spread is a standard deviation over seeds (the paper's +-, 16 seeds), a standard error that of the mean. Seeds "
     "go round the twelve feature draws of a family, which are the first with the published rank and quadrature error; "
@@ -86,8 +94,15 @@ def _pair(paper: float | None, ours: float | None) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    return (row.quantity, number(row.paper), number(row.ours), _pair(row.paper_spread, row.spread),
-            _pair(row.paper_stderr, row.stderr), row.tolerance, _verdict(row))  # fmt: skip
+    return (
+        row.quantity,
+        number(row.paper),
+        number(row.ours),
+        _pair(row.paper_spread, row.spread),
+        _pair(row.paper_stderr, row.stderr),
+        row.tolerance,
+        _verdict(row),
+    )
 
 
 def as_text(outcome: Outcome) -> str:
@@ -97,8 +112,10 @@ def as_text(outcome: Outcome) -> str:
     width = max(len(row.quantity) for row in outcome.rows)
     for row in outcome.rows:
         error = f" (se {number(row.stderr)})" if row.stderr is not None else ""
-        lines.append(f"  {row.quantity:{width}}  paper {number(row.paper):>10}  ours {number(row.ours):>10}{error:16} "
-                     f"{_verdict(row)}")  # fmt: skip
+        lines.append(
+            f"  {row.quantity:{width}}  paper {number(row.paper):>10}  ours {number(row.ours):>10}{error:16} "
+            f"{_verdict(row)}"
+        )
         if row.tolerance:
             lines.append(f"  {'':{width}}    {row.tolerance}")
         if row.note and row.holds is not True:
@@ -155,7 +172,7 @@ def _rows_table(outcome: Outcome) -> str:
     body = []
     for row in outcome.rows:
         colour = {True: "yes", False: "no", None: "soft"}[row.holds]
-        note = f'<br><span class=soft>{html.escape(row.note)}</span>' if row.note else ""
+        note = f"<br><span class=soft>{html.escape(row.note)}</span>" if row.note else ""
         quantity, *numbers, verdict = (html.escape(cell) for cell in _cells(row))
         body.append((quantity + note, *numbers, f"<span class={colour}>{verdict}</span>"))
     return _table("", _HEAD, body)
@@ -205,8 +222,10 @@ def as_html(outcomes: Sequence[Outcome], command: str, seeds: int) -> str:
         )
         parts.append(f"<details><summary>settings</summary><ul>{settings}</ul></details>")
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
-    parts.append(f"<h2>Reproduce</h2><p><code>{html.escape(command)}</code><br>"
-                 f"<span class=soft>{versions}; {platform.machine()}</span></p></body></html>")  # fmt: skip
+    parts.append(
+        f"<h2>Reproduce</h2><p><code>{html.escape(command)}</code><br>"
+        f"<span class=soft>{versions}; {platform.machine()}</span></p></body></html>"
+    )
     return "\n".join(parts)
 
 

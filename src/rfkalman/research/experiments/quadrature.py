@@ -30,11 +30,16 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         at = errors[:, orders.index(ORDER)]
         share = float(np.mean(at < QUADRATURE_LIMIT))
         used = max(draws.quadrature_error(seed) for seed in draws.seeds[: 2 if effort.quick else None])
-        out.report(f"{name}: order 24 against 128, worst of the draws in the tables", used, paper=QUADRATURE_LIMIT,
-                   note="The draws were selected by this property, so it is not a result.")  # fmt: skip
+        out.report(
+            f"{name}: order 24 against 128, worst of the draws in the tables",
+            used,
+            paper=QUADRATURE_LIMIT,
+            note="The draws were selected by this property, so it is not a result.",
+        )
         out.report(f"{name}: share of the first {len(seeds)} seeds that meet it, any rank", share)
-        out.below(f"{name}: order 32 against 128, all of them", 1e-13, errors[:, -1].max(),
-                  "rounding of sums of 16 384 terms")  # fmt: skip
+        out.below(
+            f"{name}: order 32 against 128, all of them", 1e-13, errors[:, -1].max(), "rounding of sums of 16 384 terms"
+        )
         body.append((name, f"{share:.0%}", f"{np.median(at):.1e}", f"{at.max():.1e}", f"{errors[:, -1].max():.1e}"))
         curves.append(Curve(name, orders, errors.max(axis=0)))
     out.shrinks.append(
@@ -42,10 +47,13 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         + ", ".join(f"{row[1]} of seeds for {row[0]}" for row in body)
         + ". Order 32 meets it for all; the library chooses the order from the frequencies drawn."
     )
-    out.tables.append(Table(
-        f"Relative error of mass and stiffness, seeds 0 to {len(seeds) - 1}, not selected",
-        ("family", "order 24: share below 1e-13", "median", "worst", "order 32: worst"), tuple(body),
-    ))  # fmt: skip
+    out.tables.append(
+        Table(
+            f"Relative error of mass and stiffness, seeds 0 to {len(seeds) - 1}, not selected",
+            ("family", "order 24: share below 1e-13", "median", "worst", "order 32: worst"),
+            tuple(body),
+        )
+    )
     out.figures["quadrature"] = lambda: panels(
         [Panel("Worst draw", "order per axis", "relative error (Frobenius)", curves, log="y")]
     )

@@ -30,9 +30,21 @@ from .draws import FLOOR, ORDER, SQUARE, Draws
 from .truth import bumps
 
 __all__ = [
-    "SETTINGS", "Stream", "advection_space", "diffuse_prior", "draw_stream", "etkf_final", "heat_space",
-    "kalman_final", "last", "map_final", "nested", "sampled", "sine_space", "trace",
-]  # fmt: skip
+    "SETTINGS",
+    "Stream",
+    "advection_space",
+    "diffuse_prior",
+    "draw_stream",
+    "etkf_final",
+    "heat_space",
+    "kalman_final",
+    "last",
+    "map_final",
+    "nested",
+    "sampled",
+    "sine_space",
+    "trace",
+]
 
 _Belief = TypeVar("_Belief")
 Item = tuple[LinearStep | None, Observation, FloatArray]
@@ -182,9 +194,7 @@ def map_final(stream: Stream) -> Gaussian:
     return Gaussian(Z @ z, solve_triangular(L, Z.T, lower=True, check_finite=False).T)
 
 
-def etkf_final(
-    stream: Stream, n_members: int, inflation: float, seed: int, centred: bool = False
-) -> ensemble.Ensemble:
+def etkf_final(stream: Stream, n_members: int, inflation: float, seed: int, centred: bool = False) -> ensemble.Ensemble:
     """The ETKF's ensemble at the last time, started from a sample of the prior.
 
     ``centred`` moves the sample so that its mean is the prior's: what the sample

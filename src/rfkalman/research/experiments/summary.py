@@ -55,33 +55,46 @@ class Summary:
     def head(self) -> str:
         """The count, in one sentence."""
         n, missed = len(self.judged), len(self.missed)
-        return (f"{n - missed} of {n} published numbers reproduced ({len(self.inferred)} of the {n} served to infer a "
-                f"setting, so their agreement says less); {sum(bool(c.holds) for c in self.checks)} of "
-                f"{len(self.checks)} checks of our own hold.")  # fmt: skip
+        return (
+            f"{n - missed} of {n} published numbers reproduced ({len(self.inferred)} of the {n} served to infer a "
+            f"setting, so their agreement says less); {sum(bool(c.holds) for c in self.checks)} of "
+            f"{len(self.checks)} checks of our own hold."
+        )
 
     def sections(self) -> list[tuple[str, list[str]]]:
         """Headings and sentences, in the order of the page."""
-        lost = [f"{row.experiment}: {row.quantity}: paper {row.paper:.4g}, ours {row.ours:.4g}; "
-                f"{why or 'no reason found'}." for row, why in self.missed]  # fmt: skip
-        lost += [f"{row.experiment}: {row.quantity}: own check does not hold ({row.ours:.4g}; {row.tolerance})."
-                 for row in self.checks if not row.holds]  # fmt: skip
+        lost = [
+            f"{row.experiment}: {row.quantity}: paper {row.paper:.4g}, ours {row.ours:.4g}; {why or 'no reason found'}."
+            for row, why in self.missed
+        ]
+        lost += [
+            f"{row.experiment}: {row.quantity}: own check does not hold ({row.ours:.4g}; {row.tolerance})."
+            for row in self.checks
+            if not row.holds
+        ]
         settings: dict[str, list[str]] = {}
         for row, what in self.inferred:
             settings.setdefault(what, []).append(f"{row.experiment}: {row.quantity}")
         here = [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if have]
         missing = [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if not have]
         names = dict.fromkeys(row.experiment for row in self.judged)
-        found = [f"{name}: {sum(bool(r.holds) for r in own)} of {len(own)}"
-                 for name in names for own in [[r for r in self.judged if r.experiment == name]]]  # fmt: skip
+        found = [
+            f"{name}: {sum(bool(r.holds) for r in own)} of {len(own)}"
+            for name in names
+            for own in [[r for r in self.judged if r.experiment == name]]
+        ]
         return [
             ("Reproduced", [", ".join(found) + "."] if found else ["No published number in these experiments."]),
             ("Not reproduced", lost or ["Nothing."]),
             ("What shrank", list(self.shrinks) or ["Nothing in these experiments."]),
-            ("Settings inferred from judged numbers",
-             [f"{what}: from {', '.join(rows)}." for what, rows in settings.items()] or ["None in these experiments."]),
+            (
+                "Settings inferred from judged numbers",
+                [f"{what}: from {', '.join(rows)}." for what, rows in settings.items()]
+                or ["None in these experiments."],
+            ),
             ("Systems of the paper's positioning table that are here", here),
             ("Systems of the positioning table and extensions still missing", missing),
-        ]  # fmt: skip
+        ]
 
 
 def summarise(outcomes: Sequence[Outcome]) -> Summary:

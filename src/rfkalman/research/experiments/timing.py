@@ -12,9 +12,7 @@ from ...core.checks import FloatArray
 __all__ = ["interleaved"]
 
 
-def interleaved(
-    tasks: Mapping[str, Callable[[], object]], rounds: int, warm_up: bool = True
-) -> dict[str, FloatArray]:
+def interleaved(tasks: Mapping[str, Callable[[], object]], rounds: int, warm_up: bool = True) -> dict[str, FloatArray]:
     """Processor seconds of each task in each round; tasks take turns, so that a slow spell hits all alike."""
     for task in tasks.values() if warm_up else ():
         task()

@@ -76,21 +76,28 @@ def run(effort: Effort, progress: Progress) -> Outcome:
             rngs = seed_streams(draw, "floor", "sensors", "filter")
             space = selected(domain, recipe(draw), nonconforming, rngs["floor"])
             floors.append(space.mass_floor)
-            table = np.array([
-                [deviation(space, rngs["sensors"].random((n, domain.dimension))) for n in SENSORS]
-                for _ in range(repeats)
-            ])  # fmt: skip
+            table = np.array(
+                [
+                    [deviation(space, rngs["sensors"].random((n, domain.dimension))) for n in SENSORS]
+                    for _ in range(repeats)
+                ]
+            )
             single += [slope(SENSORS, row) for row in table]
             grams.append(table.mean(axis=0))
             gram_slopes.append(slope(SENSORS, grams[-1]))
             traces.append(np.array([trace(space, n, rngs["filter"]) for n in SENSORS]))
             trace_slopes.append(slope(SENSORS, traces[-1]))
         own_gram, own_trace = gram_slopes[-draws:], trace_slopes[-draws:]
-        body.append((
-            name, f"{min(floors):.0e} to {max(floors):.0e}", f"{np.mean(own_gram):.3f}",
-            f"{min(own_gram):.2f} to {max(own_gram):.2f}", f"{np.mean(own_trace):.3f}",
-            f"{min(own_trace):.2f} to {max(own_trace):.2f}",
-        ))  # fmt: skip
+        body.append(
+            (
+                name,
+                f"{min(floors):.0e} to {max(floors):.0e}",
+                f"{np.mean(own_gram):.3f}",
+                f"{min(own_gram):.2f} to {max(own_gram):.2f}",
+                f"{np.mean(own_trace):.3f}",
+                f"{min(own_trace):.2f} to {max(own_trace):.2f}",
+            )
+        )
         gram_curves.append(Curve(name, SENSORS, np.mean(grams, axis=0)))
         trace_curves.append(Curve(name, SENSORS, np.mean(traces, axis=0)))
     gram, tr = (Sample(np.array(values).reshape(len(FAMILIES), draws)) for values in (gram_slopes, trace_slopes))
@@ -101,19 +108,28 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         quantity = {"gram": "Gram deviation", "trace": "posterior trace"}[name]
         out.between(f"{quantity}: mean slope in N_o", low, high, own, published, paper=0.5 * (low + high))
     out.report("Gram slopes of single sensor draws: steepest", min(single), paper=-0.61)
-    out.report("Gram slopes of single sensor draws: flattest", max(single), paper=-0.46,
-               note="A slope fitted to one draw of sensors scatters more than the published range; "
-               "averaged over sensor draws it is the theory's.")  # fmt: skip
+    out.report(
+        "Gram slopes of single sensor draws: flattest",
+        max(single),
+        paper=-0.46,
+        note="A slope fitted to one draw of sensors scatters more than the published range; "
+        "averaged over sensor draws it is the theory's.",
+    )
     out.report("trace slopes of single draws: steepest", min(trace_slopes), paper=-1.12)
     out.report("trace slopes of single draws: flattest", max(trace_slopes), paper=-1.01)
-    out.tables.append(Table(
-        f"Slopes over N_o = {SENSORS[0]} to {SENSORS[-1]}, {draws} feature draws, {repeats} sensor draws each",
-        ("family", "floors selected", "Gram slope", "range over draws", "trace slope", "range over draws"), tuple(body),
-    ))  # fmt: skip
-    out.figures["whitening_slopes"] = lambda: panels([
-        Panel("Empirical Gram", "sensors N_o", "|| H^T H / N_o - I ||", gram_curves, reference=-0.5),
-        Panel("Posterior trace", "sensors N_o", "trace of the covariance", trace_curves, reference=-1.0),
-    ])  # fmt: skip
+    out.tables.append(
+        Table(
+            f"Slopes over N_o = {SENSORS[0]} to {SENSORS[-1]}, {draws} feature draws, {repeats} sensor draws each",
+            ("family", "floors selected", "Gram slope", "range over draws", "trace slope", "range over draws"),
+            tuple(body),
+        )
+    )
+    out.figures["whitening_slopes"] = lambda: panels(
+        [
+            Panel("Empirical Gram", "sensors N_o", "|| H^T H / N_o - I ||", gram_curves, reference=-0.5),
+            Panel("Posterior trace", "sensors N_o", "trace of the covariance", trace_curves, reference=-1.0),
+        ]
+    )
     return out
 
 
