@@ -111,8 +111,8 @@ EXPERIMENT = Experiment(
     expected={"realised": 875.0, "certified": 5.3e5},
     run=run,
     misses={
-        REALISED: "bubble draws have a tenth of it; it fits a vanilla draw evaluated off the corners, whose features do "
-        "not know the boundary and grow towards it",
+        REALISED: "bubble draws have a tenth of it; it fits a vanilla draw evaluated off the corners, whose features "
+        "do not know the boundary and grow towards it",
         CERTIFIED: "the published envelope depends on a cover that is not stated",
     },
 )
