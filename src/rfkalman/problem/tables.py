@@ -13,11 +13,10 @@ import numpy as np
 from pydantic import BaseModel
 
 from ..core.checks import FloatArray
-from ..core.errors import RFKalmanError
 from ..domains import Mesh, Polygon
 from ..io.readings import ReadingsError, is_workbook
 from ..io.texts import cut_lines, number
-from ..io.timestamps import TimeRule
+from ..io.timestamps import TimeRule, Zone
 from ..job import Clock
 from ..physics.conditions import TimeSeries
 from .errors import Complaint, ProblemError
@@ -173,13 +172,11 @@ def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
     sensors = problem.sensors
     if sensors.file is None:
         ids = tuple(entry.id for entry in sensors.table)
-        coords = np.array([problem.numbers(f"sensors.table[{i}].at") for i in range(len(ids))])
-
-        def listed(what: str, default: float) -> FloatArray:
-            common = problem.given(f"sensors.{what}", default)
-            return np.array([problem.given(f"sensors.table[{i}].{what}", common) for i in range(len(ids))])
-
-        noise, offset = listed("noise", math.nan), listed("offset", 0.0)
+        coords = np.array([entry.at for entry in sensors.table])
+        noise = np.array([sensors.noise if entry.noise is None else entry.noise for entry in sensors.table])
+        offset = np.array(
+            [(sensors.offset or 0.0) if entry.offset is None else entry.offset for entry in sensors.table]
+        )
     else:
         ids, coords, noise, offset = _sensor_file(problem)
     known = set(ids)
@@ -212,11 +209,11 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
         return _floats(what, path, table, name, sensors.decimal, wrong, empty)
 
     coords = np.stack([column(key, name) for name in axes], axis=1)
-    common = problem.given("sensors.noise", math.nan)
+    common = math.nan if sensors.noise is None else sensors.noise
     noise = np.full(len(ids), common)
     if sensors.noise_column is not None:
         noise = column("sensors.noise_column", sensors.noise_column, common)
-    offset = np.full(len(ids), problem.given("sensors.offset", 0.0))
+    offset = np.full(len(ids), sensors.offset or 0.0)
     if sensors.offset_column is not None:
         offset = column("sensors.offset_column", sensors.offset_column, 0.0)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
@@ -257,11 +254,9 @@ def time_series(problem: Problem, key: str, series: Series, kind: str, clock: Cl
     path = problem.path(series.file)
     table = read_columns(problem, f"{key}.file", path, series, [series.time, series.value], LIMITS["table_rows"])
     texts = table.texts[series.time]
-    try:
+    with problem.blaming(f"{key}.unit"):
         unit = "" if series.unit is None else f" {series.unit}"
         zero, one = (problem.units.convert(f"{number}{unit}", kind) for number in (0, 1))
-    except RFKalmanError as error:
-        raise problem.error(f"{key}.unit", str(error)) from error
     wrong: list[Complaint] = []
     values = zero + (one - zero) * _floats(f"{key}.value", path, table, series.value, series.decimal, wrong)
     if wrong:
@@ -270,20 +265,14 @@ def time_series(problem: Problem, key: str, series: Series, kind: str, clock: Cl
     rule = moments(problem, series.dates)
     for i, text in enumerate(texts):
         times[i] = _model_time(problem, f"{key}.time", text, clock, rule)
-    try:
+    with problem.blaming(f"{key}.file", f"{path.name}: "):
         return TimeSeries(times, values)
-    except RFKalmanError as error:
-        raise problem.error(f"{key}.file", f"{path.name}: {error}") from error
 
 
 def moments(problem: Problem, dates: str | None = None) -> TimeRule:
     """How dates of the problem file and of its tables are read."""
-    from ..io.timestamps import Zone
-
-    try:
+    with problem.blaming("time.zone"):
         return TimeRule(zone=None if problem.time.zone is None else Zone(problem.time.zone), dates=dates)
-    except RFKalmanError as error:
-        raise problem.error("time.zone", str(error)) from error
 
 
 def moment_ns(problem: Problem, key: str, text: str, rule: TimeRule) -> int:
