@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "first_look"]
 
-_SECTIONS = frozenset(["domain", "field", "physics", "features", "prior", "sensors", "time", "input", "output"])
-
 #: The narrowest source, as a share of the domain: the time to crowd features around it grows as it narrows.
 _NARROWEST = 1e-5
 
@@ -115,17 +113,17 @@ def _built(written: Problem, problem: Problem) -> Setup:
     )
 
 
-def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[Complaint], dict[str, Any]]:
+def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list[Complaint], dict[str, Any]]:
     """What is wrong with the clock and with all that the problem names, at once; and what was read of it.
 
     Parameters
     ----------
     problem : Problem
         Or as much of one as can be read.
-    readable : set of str
-        The sections that can be read.
+    readable : set of str, optional
+        The sections that can be read; all by default.
     """
-    complaints = missing_files(problem, readable)
+    complaints = missing_files(problem)
     absent = {complaint.key.partition(".")[0] for complaint in complaints}
     seen: dict[str, Any] = {}
     for name, needed, look in (
@@ -134,12 +132,12 @@ def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[C
         ("domain", {"domain", "sensors"}, _domain),
         ("sensors", {"domain", "sensors", "field"}, read_sensors),
     ):
-        if needed <= readable and name not in absent:
+        if (readable is None or needed <= readable) and name not in absent:
             try:
                 seen[name] = look(problem)
             except ProblemError as error:
                 complaints += error.complaints
-    if "domain" in seen and "physics" in readable:
+    if "domain" in seen and (readable is None or "physics" in readable):
         complaints += _strange_parts(problem, seen["domain"])
     return list(dict.fromkeys(complaints)), seen
 

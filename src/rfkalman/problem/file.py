@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
 import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
@@ -35,7 +35,7 @@ from .schema import (
     Sensors,
     TimeSection,
     dotted,
-    with_quantities,
+    with_values,
 )
 from .units import LARGEST, Units
 
@@ -111,7 +111,7 @@ class Problem(Section):
             super().__init__(**sections)
         except ValidationError as error:
             raise _everything_wrong(sections, error) from None
-        self._conversion = _Conversion({name: getattr(self, name) for name in _SECTIONS})
+        self._conversion = _Conversion({name: getattr(self, name) for name in SECTIONS})
         if self._conversion.complaints:
             raise ProblemError(self._conversion.complaints)
 
@@ -128,26 +128,18 @@ class Problem(Section):
         place = Path(path)
         try:
             if place.exists() and not place.is_file():
-                raise ProblemError(Complaint("", "is not an ordinary file."), str(place))
+                raise _unreadable(place, "is not an ordinary file.")
             with place.open("rb") as stream:
                 # One more than allowed: the size of some files is only known by reading them.
                 raw = stream.read(LIMITS["file_bytes"] + 1)
             if len(raw) > LIMITS["file_bytes"]:
-                raise ProblemError(
-                    Complaint(
-                        "",
-                        f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has. "
-                        "Are these the readings? They go under input.files.",
-                    ),
-                    str(place),
-                )
+                text = f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has"
+                raise _unreadable(place, f"{text}. Are these the readings? They go under input.files.")
             text = raw.decode("utf-8-sig")
         except OSError as error:
-            raise ProblemError(Complaint("", f"cannot be read: {error.strerror}."), str(place)) from error
+            raise _unreadable(place, f"cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
-            raise ProblemError(
-                Complaint("", f"is not UTF-8 text: {error.reason} at byte {error.start}."), str(place)
-            ) from error
+            raise _unreadable(place, f"is not UTF-8 text: {error.reason} at byte {error.start}.") from error
         return cls.from_text(text, folder=place.parent, file=str(place))
 
     @classmethod
@@ -157,19 +149,20 @@ class Problem(Section):
         if long is not None:
             # The parser takes the square of their number, and the cube where many such keys follow each other.
             line = text.count("\n", 0, long.start()) + 1
-            message = f"line {line}: a key has more than {LIMITS['key_parts']} parts: {long.group()!r:.40}."
-            raise ProblemError(Complaint("", message), file)
+            raise _unreadable(
+                file, f"line {line}: a key has more than {LIMITS['key_parts']} parts: {long.group()!r:.40}."
+            )
         try:
             tables = tomllib.loads(text)
         except RecursionError as error:
-            raise ProblemError(Complaint("", "is not TOML: tables or lists are nested too deeply."), file) from error
+            raise _unreadable(file, "is not TOML: tables or lists are nested too deeply.") from error
         except tomllib.TOMLDecodeError as error:
-            raise ProblemError(Complaint("", f"is not TOML: {error}."), file) from error
+            raise _unreadable(file, f"is not TOML: {error}.") from error
         except ValueError as error:
             # More digits than Python reads.
             found = re.search(r"^.*\d[\d_]{1000}", text, re.MULTILINE)
             shown = "" if found is None else f": {found.group().strip():.60}..."
-            raise ProblemError(Complaint("", f"is not TOML: a number has too many digits{shown}"), file) from error
+            raise _unreadable(file, f"is not TOML: a number has too many digits{shown}") from error
         return cls.from_dict(tables, folder=folder, file=file)
 
     @classmethod
@@ -220,9 +213,7 @@ class Problem(Section):
 
     def referenced(self) -> list[tuple[str, Path]]:
         """Files that are part of the problem (not of its data): key and resolved path."""
-        from .tables import files_of
-
-        return [(dotted(at), self.path(text)) for at, text in files_of(self) if at[0] not in ("input", "output")]
+        return [(key, self.path(text)) for key, text in self._conversion.files]
 
     @classmethod
     def schema_json(cls) -> str:  # type: ignore[override]
@@ -353,24 +344,16 @@ class Problem(Section):
 
 # -- everything that is wrong, at once --------------------------------------------------------------------------------
 
-_SECTIONS: dict[str, TypeAdapter[Any]] = {
-    "domain": TypeAdapter(DomainSection),
-    "field": TypeAdapter(FieldSection),
-    "physics": TypeAdapter(Physics),
-    "features": TypeAdapter(Features),
-    "prior": TypeAdapter(PriorSection),
-    "sensors": TypeAdapter(Sensors),
-    "time": TypeAdapter(TimeSection),
-    "input": TypeAdapter(Input),
-    "output": TypeAdapter(Output),
-}
+
+def _unreadable(file: str | Path, message: str) -> ProblemError:
+    return ProblemError(Complaint("", message), str(file))
 
 
 def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that can be read, whatever is wrong with the others; without keys that are complained of already."""
     found = {}
     plain = twins.plain(given)
-    for name, adapter in _SECTIONS.items():
+    for name, adapter in SECTIONS.items():
         section = plain.get(name, {})
         for _ in range(2):
             try:
@@ -426,6 +409,7 @@ class _Conversion:
     def __init__(self, sections: Mapping[str, Any]) -> None:
         self.complaints: list[Complaint] = []
         self.numbers: dict[str, float] = {}
+        self.files: list[tuple[str, str]] = []
         given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
         self._wrong = set()
         for name, section, key in (
@@ -445,17 +429,28 @@ class _Conversion:
                 self._wrong.add(name)
                 self.complaints.append(Complaint(f"{section}.{key}", str(error)))
         self.units = Units(**given)
-        self.sections = {name: with_quantities(s, self._converted, (name,)) for name, s in sections.items()}
+        self.sections = {name: with_values(s, self._converted, (name,)) for name, s in sections.items()}
         self.complaints += [Complaint(key, text) for key, text in _inconsistent(self.sections, self.units, self._wrong)]
 
-    def _converted(self, at: tuple[str | int, ...], value: float | str, kind: str) -> float:
+    def _converted(self, at: tuple[str | int, ...], value: Any, kind: str) -> Any:
         """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
+        if kind == "file":
+            self.files.append((dotted(at), value))
+            return value
         if not self._wrong & self.units.based_on(kind):
             try:
                 return self.numbers.setdefault(dotted(at), self.units.convert(value, kind))
             except RFKalmanError as error:
                 self.complaints.append(Complaint(dotted(at), str(error)))
         return math.nan
+
+
+#: Each section of a problem, and what reads it by itself.
+SECTIONS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(hint)
+    for name, hint in get_type_hints(Problem, include_extras=True).items()
+    if name in Problem.model_fields and name not in ("version", "title")
+}
 
 
 def _inconsistent(sections: Mapping[str, Any], units: Units, wrong: Set[str]) -> Iterator[tuple[str, str]]:

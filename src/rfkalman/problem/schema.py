@@ -57,7 +57,7 @@ __all__ = [
     "VelocityTable",
     "Written",
     "dotted",
-    "with_quantities",
+    "with_values",
 ]
 
 #: What a problem may ask for at most; beyond, it is a mistake or an attack.
@@ -95,7 +95,7 @@ def dotted(parts: tuple[str | int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """The kind of quantity under a key: a name of ``units.DIMENSIONS``, or what its surroundings say."""
+    """What is under a key: a file, or a kind of quantity of ``units.DIMENSIONS`` or as its surroundings say."""
 
     kind: str
 
@@ -250,7 +250,9 @@ class Written(Section):
 class Series(Written):
     """A table in time: linear in between, constant beyond its ends."""
 
-    file: PathText = Field(description="CSV file or .xlsx workbook, relative to the problem file.")
+    file: Annotated[PathText, Dim("file")] = Field(
+        description="CSV file or .xlsx workbook, relative to the problem file."
+    )
     dates: Dates | None = Field(None, description="Order of dates that are not ISO 8601.")
     time: Text = Field("time", description="Column of the times: dates, or numbers in time.unit since the start.")
     value: Text = Field("value", description="Column of the values.")
@@ -387,7 +389,9 @@ class PolygonDomain(_Domain):
     kind: Literal["polygon"]
     exterior: Ring | None = Field(None, max_length=LIMITS["vertices"], description="Vertices in order, in `unit`.")
     holes: list[Ring] = Field(default_factory=list, max_length=1000)
-    file: PathText | None = Field(None, description="GeoJSON file with one Polygon, in plane coordinates.")
+    file: Annotated[PathText | None, Dim("file")] = Field(
+        None, description="GeoJSON file with one Polygon, in plane coordinates."
+    )
     file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
 
     dimension = property(lambda self: 2)
@@ -410,7 +414,7 @@ class MeshDomain(_Domain):
     """A mesh file (gmsh, VTK, ...); its parts and regions are the physical names."""
 
     kind: Literal["mesh"]
-    file: PathText
+    file: Annotated[PathText, Dim("file")]
     file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
 
 
@@ -685,7 +689,9 @@ def _name(value: Any) -> Any:
 class Sensors(Written):
     """Where readings are taken and how good they are."""
 
-    file: PathText | None = Field(None, description="CSV file with a header line, or .xlsx workbook.")
+    file: Annotated[PathText | None, Dim("file")] = Field(
+        None, description="CSV file with a header line, or .xlsx workbook."
+    )
     table: list[SensorEntry] = Field(default_factory=list, max_length=LIMITS["sensors"])
     id: Text = Field("id", description="Column of the names.")
     coordinates: list[Text] | None = Field(
@@ -803,8 +809,8 @@ Key = tuple[str | int, ...]
 _S = TypeVar("_S", bound=BaseModel)
 
 
-def with_quantities(section: _S, change: Callable[[Key, float | str, str], float], at: Key, inside: Any = None) -> _S:
-    """The section with every quantity replaced by what ``change`` makes of its key, its value and its kind."""
+def with_values(section: _S, change: Callable[[Key, Any, str], Any], at: Key, inside: Any = None) -> _S:
+    """The section with every value of a kind replaced by what ``change`` makes of its key, the value and the kind."""
     found = {}
     for name, info in type(section).model_fields.items():
         kind = next((m.kind for m in info.metadata if isinstance(m, Dim)), None)
@@ -818,11 +824,9 @@ def with_quantities(section: _S, change: Callable[[Key, float | str, str], float
     return type(section).model_construct(section.model_fields_set, **found)
 
 
-def _replaced(
-    value: Any, change: Callable[[Key, float | str, str], float], at: Key, kind: str | None, inside: Any
-) -> Any:
+def _replaced(value: Any, change: Callable[[Key, Any, str], Any], at: Key, kind: str | None, inside: Any) -> Any:
     if isinstance(value, BaseModel):
-        return with_quantities(value, change, at, inside)
+        return with_values(value, change, at, inside)
     if isinstance(value, Mapping):
         return {key: _replaced(entry, change, (*at, key), kind, inside) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel
 
 from ..core.checks import FloatArray
 from ..domains import Mesh, Polygon
@@ -21,7 +20,7 @@ from ..job import Clock
 from ..physics.conditions import TimeSeries
 from .errors import Complaint, ProblemError
 from .places import FARTHEST_M, local_plane
-from .schema import LIMITS, Series, Written, dotted
+from .schema import LIMITS, Series, Written
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -100,34 +99,13 @@ def _delimiter(path: Path, names_line: int) -> str:
     return max(",;\t", key=lambda mark: line.count(mark.encode()))
 
 
-def missing_files(problem: Problem, readable: Set[str]) -> list[Complaint]:
+def missing_files(problem: Problem) -> list[Complaint]:
     """Files of the problem that are not there; tables of readings may still come, and are left out."""
     found = []
-    for section in ("domain", "physics", "sensors"):
-        if section in readable:
-            for at, text in files_of(getattr(problem, section), (section,)):
-                path = problem.path(text)
-                if not path.is_file():
-                    why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
-                    found.append(Complaint(dotted(at), f"the file {str(path)!r} {why}."))
-    return found
-
-
-def files_of(section: BaseModel, at: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
-    """Every ``file`` key of a section and the tables below it."""
-    found: list[tuple[tuple[str | int, ...], str]] = []
-    for name in type(section).model_fields:
-        value, here = getattr(section, name), (*at, name)
-        if name == "file" and isinstance(value, str):
-            found.append((here, value))
-        elif isinstance(value, BaseModel):
-            found += files_of(value, here)
-        elif isinstance(value, Mapping):
-            for key, entry in value.items():
-                found += files_of(entry, (*here, key)) if isinstance(entry, BaseModel) else []
-        elif isinstance(value, list):
-            for i, entry in enumerate(value):
-                found += files_of(entry, (*here, i)) if isinstance(entry, BaseModel) else []
+    for key, path in problem.referenced():
+        if not path.is_file():
+            why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
+            found.append(Complaint(key, f"the file {str(path)!r} {why}."))
     return found
 
 
