@@ -26,7 +26,7 @@ from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 from .auto import correlation_length, space_of
 from .driven import Bump, Drive, DrivenModel, PointStrength
-from .errors import Complaint, ProblemError
+from .errors import Complaint, ProblemError, several
 from .schema import (
     BallDomain,
     BoxDomain,
@@ -255,8 +255,7 @@ def _renamed(problem: Problem, domain: Domain) -> Domain:
             if not found:
                 raise problem.error(
                     f"domain.parts.{name}",
-                    f"this domain has no boundary part {pattern!r}; it has "
-                    f"{', '.join(domain.parts[:12])}{', ...' if len(domain.parts) > 12 else ''}.",
+                    f"this domain has no boundary part {pattern!r}; it has {several(domain.parts, 12)}.",
                 )
             names.update(dict.fromkeys(found, name))
     with problem.blaming("domain.parts"):
@@ -275,11 +274,10 @@ def _sensors(
     inside = np.asarray(domain.contains(coords), dtype=np.bool_)
     outside = [name for name, within in zip(ids, inside, strict=True) if not within]
     if outside:
-        shown = ", ".join(outside[:5]) + (", ..." if len(outside) > 5 else "")
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
         warned.append(
             f"{len(outside)} of {len(ids)} sensors lie outside the domain ({span} {problem.domain.unit}) and are not "
-            f"used: {shown}."
+            f"used: {several(outside)}."
         )
     if len(outside) == len(ids):
         raise problem.error(
@@ -303,9 +301,7 @@ def _remark_on_sensors(problem: Problem, pde: LinearPDE, sensors: SensorTable, w
     if touching.any():
         names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
         tail = "; where the boundary value is given they say nothing new." if known else "."
-        warned.append(
-            f"{len(names)} sensors lie on the boundary: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}{tail}"
-        )
+        warned.append(f"{len(names)} sensors lie on the boundary: {several(names)}{tail}")
 
 
 def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> None:
@@ -371,7 +367,7 @@ def _diffusion(problem: Problem, domain: Domain) -> Any:
 def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
     """Conditions on parts that the domain does not have, and parts without one."""
     found: list[Complaint] = []
-    parts = ", ".join(domain.parts[:12]) + (", ..." if len(domain.parts) > 12 else "")
+    parts = several(domain.parts, 12)
     given = problem.physics.boundary
     for name in given:
         if not any(fnmatchcase(part, name) for part in domain.parts):

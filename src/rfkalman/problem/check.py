@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
 from ..filters import kalman
-from ..io.readings import Chunk, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
+from ..io.readings import Chunk, Position, from_frame, is_workbook
 from ..io.store import STATUSES, Status
 from ..job import Setup
 from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
+from ..runs.session import source_reader
 from ..statespace.values import Gaussian, Observation
 
 if TYPE_CHECKING:
@@ -312,7 +314,6 @@ def _memory(setup: Setup) -> float:
 
 def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
     """Readings, and the file they are from."""
-    layout = setup.input
     if readings is True:
         if not setup.input.files:
             raise setup.problem.error("input.files", "names no files to check.")
@@ -321,11 +322,9 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
         readings = [readings]
     if isinstance(readings, Sequence) and readings and isinstance(readings[0], (str, os.PathLike)):
         for path in readings:
-            reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
             try:
                 # A workbook is written whole; of a text, a last line without its end may be half of a reading.
-                final = is_workbook(path)
-                for chunk in reader(path, layout, final=final):
+                for chunk in source_reader(setup, Path(path), final=is_workbook(path))(Position()):
                     yield f"{os.path.basename(path)}, ", chunk
             except OSError as error:
                 raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
@@ -334,7 +333,7 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
     elif isinstance(readings, Iterable) and not (hasattr(readings, "columns") or isinstance(readings, dict)):
         yield from (("", chunk) for chunk in readings)
     else:
-        yield from (("", chunk) for chunk in from_frame(readings, layout))
+        yield from (("", chunk) for chunk in from_frame(readings, setup.input))
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:

@@ -21,7 +21,7 @@ from ..io.timestamps import DATES, written_date
 from ..job import InputPlan
 from .errors import Complaint, ProblemError
 
-__all__ = ["Table", "look"]
+__all__ = ["Table", "delimiter_of", "look", "trimmed"]
 
 _Guess = TypeVar("_Guess")
 _LONGEST_LINE = 100_000
@@ -144,7 +144,7 @@ def _from_text(path: Path, most: int) -> Table:
     first = text.splitlines()[:_HEAD]
     if any(len(line) > _LONGEST_LINE for line in first):
         raise ReadingsError("has a line that is too long for a table.")
-    delimiter = _delimiter(first)
+    delimiter = delimiter_of(first)
     found: list[tuple[int, list[str]]] = []
     for item in cut_lines(path, delimiter=delimiter, encoding=encoding):
         if len(found) >= most + _HEAD:
@@ -158,10 +158,10 @@ def _cut(line: str, delimiter: str) -> list[str]:
         cells = next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
         return []
-    return _trimmed(cells)
+    return trimmed(cells)
 
 
-def _trimmed(cells: Sequence[str]) -> list[str]:
+def trimmed(cells: Sequence[str]) -> list[str]:
     """Without the empty cells that separators at the end of a line make."""
     kept = [cell.strip() for cell in cells]
     while kept and not kept[-1]:
@@ -169,7 +169,7 @@ def _trimmed(cells: Sequence[str]) -> list[str]:
     return kept
 
 
-def _delimiter(lines: Sequence[str]) -> str:
+def delimiter_of(lines: Sequence[str]) -> str:
     """The sign that cuts the most lines into one and the same number of cells; a comma only if no other does."""
     best, chosen = (0.0, 0), ","
     for mark in ";\t,":
@@ -191,7 +191,7 @@ def _is_value(text: str) -> bool:
 
 def _table(path: Path, form: InputPlan, found: list[tuple[int, list[str]]], most: int) -> Table:
     """Where the names stand, where the rows begin, and what is between: perhaps units."""
-    cut = [(line, _trimmed(cells)) for line, cells in found]
+    cut = [(line, trimmed(cells)) for line, cells in found]
     cut = [(line, cells) for line, cells in cut if cells]
     blank = Table(path, form, [], {}, [], [])
     if not cut:
