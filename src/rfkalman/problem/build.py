@@ -24,7 +24,7 @@ from ..physics.conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
 from ..physics.pde import LinearPDE
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from .auto import correlation_length, space_of
+from .choose import correlation_length, space_of
 from .driven import Bump, Drive, DrivenModel, PointStrength
 from .errors import Complaint, ProblemError, several
 from .schema import (

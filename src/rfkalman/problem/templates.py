@@ -21,7 +21,7 @@ from ..core.errors import RFKalmanError
 from ..job.plan import TableFormat
 from .errors import Complaint, ProblemError
 from .forms import look
-from .guesses import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
+from .init import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
 from .schema import LIMITS, Input
 from .units import Units
 
