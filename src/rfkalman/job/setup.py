@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +72,11 @@ class Setup:
     def space(self) -> WhitenedSpace:
         """The features of the field, whitened."""
         return self.model.space
+
+    def table_format(self) -> InputPlan:
+        """What ``input`` is, under its name of the first version."""
+        warnings.warn("setup.table_format() is now setup.input.", DeprecationWarning, stacklevel=2)
+        return self.input
 
     def functional(self, indices: Sequence[int] | NDArray[Any]) -> Functional:
         """The sensors with these rows as a functional, in that order, under their names."""
