@@ -33,13 +33,3 @@ def test_the_verdict_follows_from_value_and_limit_and_a_remedy_only_from_a_failu
     assert (above.holds, above.remedy, at.holds, at.remedy) == (False, "more sensors", True, "")
     assert Finding("gram", "", "alpha", 0.7, remedy="more sensors").holds is None
     assert Finding("dynamics", "", "observed order", 2.0, 0.9, True).holds, "a lower limit is said by its certificate"
-
-
-def test_modules_that_moved_are_found_under_their_old_names():
-    """docs/api.md of the first version named ``trajectory`` and ``routes``."""
-    from rfkalman.certificates.routes import galerkin_route
-    from rfkalman.certificates.trajectory import SpaceTrajectory
-
-    from rfkalman.certificates import exact_field, implicit_euler
-
-    assert SpaceTrajectory is exact_field.SpaceTrajectory and galerkin_route is implicit_euler.galerkin_route

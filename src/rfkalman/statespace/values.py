@@ -389,7 +389,7 @@ class Observation:
                 "Exactly one of std and factor must be given: std for independent readings, factor for correlated ones."
             )
         if self.std is not None:
-            assign(self, std=_noise_std("std", self.std, N))
+            assign(self, std=as_noise_std("std", self.std, N))
             return
         factor = as_finite("factor", np.tril(np.asarray(self.factor, dtype=np.float64)), (N, N))
         if not (np.diagonal(factor) > 0.0).all():
@@ -447,7 +447,7 @@ class Observation:
         return unchecked(Observation, H=self.H, std=self.std, factor=self.factor, offset=offset)
 
 
-def _noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:
+def as_noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:
     """Positive standard deviations: one for all readings, or one each."""
     if np.ndim(value) == 0:
         std: FloatArray | float = as_number(name, value)
