@@ -17,11 +17,11 @@ from ..runs.record import RunRecord
 from ..space.space import Basis
 from ..statespace.values import Gaussian
 from .figures import Artist
-from .strokes import Grid, Labels, half_width, pictured
+from .strokes import AxisLabels, Grid, half_width, pictured
 from .words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:
-    from ..problem.setup import Setup
+    from ..job import Setup
 
 __all__ = [
     "Frame",
@@ -45,7 +45,7 @@ _ROWS = 8192
 
 
 class View:
-    """Labels, clock, sensors and the last field of a run: what several sections of its report need."""
+    """AxisLabels, clock, sensors and the last field of a run: what several sections of its report need."""
 
     def __init__(self, record: RunRecord, setup: Setup, max_frames: int, max_strips: int) -> None:
         self.record, self.setup = record, setup
@@ -55,7 +55,7 @@ class View:
         self.level = setup.output.level
         self.when = When(setup.clock, names.time_unit)
         self.analyses = np.asarray(record.analysis_times, dtype=np.int64)
-        labels = Labels(
+        labels = AxisLabels(
             for_figure(names.field, 24),
             for_figure(self.unit, 20),
             for_figure(self.length_unit, 12),

@@ -22,9 +22,9 @@ from .strokes import (
     ORANGE,
     SPREAD,
     TICK,
+    AxisLabels,
     Flipbook,
     Grid,
-    Labels,
     Picture,
     band,
     colour_bar,
@@ -80,7 +80,7 @@ class Artist:
     """Draws for one problem: knows its labels, clock and sensors, the level of its bands and the span of its strips."""
 
     def __init__(
-        self, labels: Labels, when: When, level: float, places: FloatArray, analyses: IntArray | Sequence[int] = ()
+        self, labels: AxisLabels, when: When, level: float, places: FloatArray, analyses: IntArray | Sequence[int] = ()
     ) -> None:
         self.labels, self.when, self.level, self.places = labels, when, level, places
         self._span = np.asarray(analyses, dtype=np.int64)[[0, -1] if len(analyses) else []]

@@ -33,7 +33,7 @@ from .words import unknown_measures
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from ..problem.setup import Setup
+    from ..job import Setup
 
 __all__ = ["SECTIONS", "ReportError", "page", "render", "unknown_measures", "write_report"]
 

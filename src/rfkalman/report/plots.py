@@ -32,7 +32,7 @@ from .strokes import (
     LABEL,
     ORANGE,
     TICK,
-    Labels,
+    AxisLabels,
     band,
     centred_scale,
     draw_maps,
@@ -265,15 +265,9 @@ def timeline(
     band(ax, t[known], m[known], s[known], p)
     if ahead.any():
         half = half_width(p) * s[ahead]
-        hatched: dict[str, Any] = {
-            "facecolor": ORANGE,
-            "alpha": 0.18,
-            "hatch": "///",
-            "edgecolor": ORANGE,
-            "linewidth": 0.0,
-        }
-        name = f"forecast, {percent(p)} band"
-        ax.fill_between(t[ahead], m[ahead] - half, m[ahead] + half, label=name, **hatched)
+        name, hatched = f"forecast, {percent(p)} band", {"hatch": "///", "edgecolor": ORANGE}
+        style: dict[str, Any] = {"facecolor": ORANGE, "alpha": 0.18, "linewidth": 0.0, **hatched}
+        ax.fill_between(t[ahead], m[ahead] - half, m[ahead] + half, label=name, **style)
         ax.plot(t[ahead], m[ahead], color=ORANGE, lw=2.0, label="forecast mean")
     shown: list[FloatArray] = []
     if truth is not None:
@@ -398,7 +392,7 @@ def _compared_profiles(
     places: FloatArray | None,
     n: int,
     level: float,
-    labels: Labels,
+    labels: AxisLabels,
     title: str | None,
 ) -> tuple[Figure, list[Axes]]:
     figure = new_figure(12.0, 7.2, title)
@@ -431,7 +425,7 @@ def _compared_maps(
     at: FloatArray,
     n: int,
     signed: bool | None,
-    labels: Labels,
+    labels: AxisLabels,
     title: str | None,
 ) -> tuple[Figure, list[Axes]]:
     grid = grid_of(field.space.pde.domain, (0, 1), n, at)
@@ -517,11 +511,11 @@ def _coverage_curve(ax: Axes, residuals: FloatArray) -> None:
 # -- what the caller gave ---------------------------------------------------------------------------------------------
 
 
-def _labels(domain: Domain, quantity: str, unit: str, length_unit: str, axes: Sequence[str] | None) -> Labels:
+def _labels(domain: Domain, quantity: str, unit: str, length_unit: str, axes: Sequence[str] | None) -> AxisLabels:
     names = tuple("xyz"[: domain.dimension] if axes is None else axes)
     if len(names) != domain.dimension:
         raise ShapeError(f"axes names {len(names)} coordinates but the domain has {domain.dimension}.")
-    return Labels(quantity, unit, length_unit, names)
+    return AxisLabels(quantity, unit, length_unit, names)
 
 
 def _sensors(

@@ -49,7 +49,7 @@ def with_unit(name: str, unit: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class AxisLabels:
     """What the field and the axes are called, and in which units."""
 
     quantity: str
@@ -265,7 +265,7 @@ def draw_maps(
     grids: Sequence[Grid],
     images: Sequence[Any],
     style: Mapping[str, Any],
-    labels: Labels,
+    labels: AxisLabels,
     heading: str,
     scale: str,
     places: FloatArray | None = None,
