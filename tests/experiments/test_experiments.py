@@ -285,7 +285,7 @@ class _Links(HTMLParser):
     def handle_starttag(self, tag, attrs):
         given = dict(attrs)
         self.scripts += tag == "script"
-        if tag == "h2":
+        if tag == "section":
             self.headings.append(given.get("id", ""))
         for key in ("src", "href"):
             value = given.get(key) or ""
