@@ -57,7 +57,7 @@ RANK = {name: place for place, name in enumerate(ROOMS)}
 #: Propagators and filters can be tested with 2 x 2 matrices.
 ALGEBRA = {"core", "statespace"}
 #: The commands that run research import it, inside them.
-MAY_IMPORT_RESEARCH = {"cli/reproduce.py", "cli/certify.py", "problem/certified.py"}
+MAY_IMPORT_RESEARCH = {"cli/reproduce.py", "cli/certify.py"}
 
 
 def modules() -> list[Path]:

@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from ...core.checks import EPS, FloatArray, as_count, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import cholesky
-from ._readings import finite_readings
+from .base import finite_readings, squared_distances
 
 __all__ = [
     "MAX_READINGS",
@@ -109,10 +109,7 @@ class Covariance:
                 f"length has {np.size(self.length)} entries but the points have {x.shape[1]} coordinates; "
                 "give one number for all, or one per coordinate."
             )
-        squared = np.zeros((len(x), len(other)))
-        # Differences, not |x|^2 - 2 x.y + |y|^2, which cancels for close points.
-        for a, b in zip((x / self.length).T, (other / self.length).T, strict=True):
-            squared += np.square(a[:, None] - b)
+        squared = squared_distances(x / self.length, other / self.length)
         return self.std**2 * self.correlation(np.sqrt(squared, out=squared))
 
 
