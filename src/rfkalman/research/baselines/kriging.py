@@ -195,17 +195,12 @@ def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance, degree: int | None
     >>> field.mean([[0.0], [100.0]]), field.std([[100.0]])
     (array([1., 0.]), array([1.]))
     """
-    points, values = _readings(x, y)
-    if degree is not None:
-        degree = as_count("degree", degree, minimum=0)
-    return _krige(points, values, covariance, degree)
-
-
-def _krige(x: FloatArray, y: FloatArray, covariance: Covariance, degree: int | None) -> KrigingField:
+    x, y = _readings(x, y)
     N = len(y)
     K = covariance.between(x, x)
     K[np.diag_indices(N)] += covariance.noise_std**2
     L = cholesky(K, "the covariance of the readings")
+    degree = None if degree is None else as_count("degree", degree, minimum=0)
     B = _polynomials(x, x, degree)
     q = B.shape[1]
     LB, Ly = _solve_lower(L, B), _solve_lower(L, y)
@@ -261,8 +256,6 @@ def estimate(
     points, values = _readings(x, y)
     if len(values) < 3:
         raise ShapeError(f"y has {len(values)} finite readings; estimating spread, length and noise takes at least 3.")
-    if degree is not None:
-        degree = as_count("degree", degree, minimum=0)
     extent = np.ptp(points, axis=0)
     if not extent.any():
         raise ValueRangeError("x holds one position only; a length cannot be estimated from it.")
@@ -279,7 +272,7 @@ def estimate(
         return Covariance(std, lengths if per_coordinate else float(lengths[0]), noise, correlation)
 
     def cost(theta: FloatArray) -> float:
-        return -_krige(points, values, covariance(theta), degree).log_likelihood
+        return -krige(points, values, covariance(theta), degree).log_likelihood
 
     bounds = [(narrowest, widest)]
     bounds += [(math.log(e / 50.0), math.log(10.0 * e)) for e in extent]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 
 import numpy as np
 
+from ...certificates import dynamics
+from ...certificates.fine_basis import FineBasis
 from ...core.checks import FloatArray
 from ...features import GaussianRFF, bubble
 from ...physics.pde import Heat
@@ -30,20 +32,21 @@ from .streaming import (
 )
 from .truth import SineSeries, bumps
 
-__all__ = ["EXPERIMENT", "dynamics_bias", "l2_distance", "ritz_distance"]
+__all__ = ["EXPERIMENT", "dynamics_bias", "ritz_distance"]
 
 FINE = 64  # quadrature points per axis for comparisons with the truth
 
 
-def l2_distance(space: WhitenedSpace, z: FloatArray, values: FloatArray) -> float:
-    """|| Psi^T z - u ||_L2 with u given at the points of the fine rule."""
-    rule = SQUARE.quadrature(FINE)
-    return math.sqrt(float(rule.weights @ np.square(space(rule.points) @ z - values)))
+@lru_cache(maxsize=32)
+def fine_basis(space: WhitenedSpace) -> FineBasis:
+    """The space on the rule where it is compared with the truth."""
+    return FineBasis(space, FINE)
 
 
 def residual(space: WhitenedSpace) -> float:
     """|| u0 - P u0 ||."""
-    return l2_distance(space, initial_coefficients(space), bumps(SQUARE.quadrature(FINE).points))
+    fine = fine_basis(space)
+    return fine.distance(bumps(fine.points), initial_coefficients(space))
 
 
 def dynamics_bias(space: WhitenedSpace, reference: FloatArray) -> FloatArray:
@@ -51,23 +54,14 @@ def dynamics_bias(space: WhitenedSpace, reference: FloatArray) -> FloatArray:
 
     ``reference`` (n_times, n_points) holds u(t_n) at the points of the fine rule.
     """
-    rule = SQUARE.quadrature(FINE)
-    projections = (reference * rule.weights) @ space(rule.points)
-    F = euler_step(space)
-    z = projections[0]
-    bias = [0.0]
-    for target in projections[1:]:
-        z = F.apply(z)
-        bias.append(float(np.linalg.norm(target - z)))
-    return np.array(bias)
+    projections = [fine_basis(space).project(u) for u in reference]
+    return dynamics.residuals(projections, [euler_step(space)] * (len(reference) - 1)).biases
 
 
 def ritz_distance(space: WhitenedSpace, before: FloatArray, now: FloatArray) -> float:
     """|| u(t) - R u(t) || for the implicit-Euler reference: a(u, v) = -((u_n - u_(n-1)) / dt, v)."""
-    rule = SQUARE.quadrature(FINE)
-    load = space(rule.points).T @ (rule.weights * (before - now) / DT)
-    z = np.linalg.solve(space.stiffness, load)
-    return l2_distance(space, np.asarray(z, dtype=np.float64), now)
+    fine = fine_basis(space)
+    return fine.distance(now, np.asarray(np.linalg.solve(space.stiffness, fine.project((before - now) / DT))))
 
 
 def ratio_band(one: Sample, other: Sample) -> tuple[float, float]:
@@ -100,7 +94,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
 
     def against_truth(space: WhitenedSpace, seed: int) -> float:
         raw = draw_stream(space, seed, truth=lambda x, n: stepped(x, n * DT))
-        return l2_distance(space, kalman_final(raw).mean, euler[-1])
+        return fine_basis(space).distance(euler[-1], kalman_final(raw).mean)
 
     residuals, errors, traces, whole = {}, {}, {}, {}
     for i, (name, spaces) in enumerate(groups.items()):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...core.checks import FloatArray
+from ...certificates import gram
 from ...core.streams import streams
 from ...domains import Box, Interval
 from ...features import ELUNetwork, GaussianRFF, bubble
@@ -37,17 +37,11 @@ FAMILIES: dict[str, tuple[Box, Callable[[int], Recipe], bool]] = {
 }
 
 
-def deviation(space: WhitenedSpace, x: FloatArray) -> float:
-    """|| N_o^-1 H^T H - I ||_2."""
-    H = space(x)
-    return float(np.linalg.norm(H.T @ H / len(x) - np.eye(space.rank), 2))
-
-
 def selected(domain: Box, recipe: Recipe, nonconforming: bool, rng: np.random.Generator) -> WhitenedSpace:
     """The lowest floor of the grid whose Gram deviation is below the target at the largest N_o."""
     spaces = [whiten(Heat(domain), recipe, floor, nonconforming=nonconforming) for floor in FLOORS]
     x = rng.random((SENSORS[-1], domain.dimension))
-    good = [space for space in spaces if deviation(space, x) <= TARGET]
+    good = [space for space in spaces if gram.deviation(space(x)).deviation <= TARGET]
     return good[-1] if good else spaces[0]
 
 
@@ -71,14 +65,14 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
             space = selected(domain, recipe(draw), nonconforming, rngs["floor"])
             floors[i, draw] = space.mass_floor
             places = ([rngs["sensors"].random((n, domain.dimension)) for n in SENSORS] for _ in range(repeats))
-            table = np.array([[deviation(space, x) for x in row] for row in places])
+            table = np.array([[gram.deviation(space(x)).deviation for x in row] for row in places])
             single += [slope(SENSORS, row) for row in table]
             grams[i, draw] = table.mean(axis=0)
             traces[i, draw] = [trace(space, n, rngs["filter"]) for n in SENSORS]
-    gram, tr = slopes(SENSORS, grams), slopes(SENSORS, traces)
+    deviations, tr = slopes(SENSORS, grams), slopes(SENSORS, traces)
     published = "the paper's range of fitted slopes, its middle shown as the paper's"
     paper = EXPERIMENT.expected
-    for name, quantity, own in (("gram", "Gram deviation", gram), ("trace", "posterior trace", tr)):
+    for name, quantity, own in (("gram", "Gram deviation", deviations), ("trace", "posterior trace", tr)):
         low, high = paper[f"{name} low"], paper[f"{name} high"]
         out.between(f"{quantity}: mean slope in N_o", low, high, own, published, paper=0.5 * (low + high))
     out.report("Gram slopes of single sensor draws: steepest", min(single), paper=-0.61)
@@ -101,7 +95,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
                     f"{floor.min():.0e} to {floor.max():.0e}",
                     *(text for own in both for text in (f"{own.mean():.3f}", f"{own.min():.2f} to {own.max():.2f}")),
                 )
-                for name, floor, *both in zip(FAMILIES, floors, gram.values, tr.values, strict=True)
+                for name, floor, *both in zip(FAMILIES, floors, deviations.values, tr.values, strict=True)
             ),
         )
     )
