@@ -31,7 +31,7 @@ from ...physics.pde import LinearPDE
 from ...statespace.values import Gaussian, Observation
 from .base import LinearField
 
-__all__ = ["coefficient_prior", "collocation_rows", "fit", "fit_scale", "laplacian"]
+__all__ = ["coefficient_prior", "collocation_rows", "condition", "fit", "fit_scale", "laplacian"]
 
 
 def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) -> FloatArray:
@@ -209,6 +209,18 @@ def fit(
     return LinearField(features, result.final, result.log_evidence)
 
 
+def condition(
+    features: FeatureMap, belief: Gaussian, sensors: ArrayLike, noise_std: float | FloatArray, y: ArrayLike
+) -> LinearField:
+    """The posterior given readings, from the law of the coefficients before them; those not finite drop out.
+
+    ``log_evidence`` of the result is the density of the readings.
+    """
+    at = as_points("sensors", sensors, features.dimension)
+    post = kalman.analyse(belief, Observation(features(at), std=noise_std), y)
+    return LinearField(features, post, post.log_evidence)
+
+
 def fit_scale(
     features: FeatureMap, belief: Gaussian, sensors: ArrayLike, noise_std: float | FloatArray, y: ArrayLike
 ) -> LinearField:
@@ -233,28 +245,25 @@ def fit_scale(
         raise ValueRangeError("belief must have zero mean: only then is a change of its width one number.")
     values = np.asarray(y, dtype=np.float64)
     seen = np.isfinite(values)
-    rows, readings = features(as_points("sensors", sensors, features.dimension)[seen]), values[seen]
+    rows = features(as_points("sensors", sensors, features.dimension)[seen])
     sigma = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), values.shape)[seen]
     U, size, _ = np.linalg.svd((rows @ belief.root) / sigma[:, None], full_matrices=False)
-    white = readings / sigma
-    data = U.T @ white
-    rest = max(0.0, float(white @ white - data @ data))
-    constant = rest + white.size * math.log(2.0 * math.pi) + 2.0 * float(np.log(sigma).sum())
+    white = values[seen] / sigma
+    data = np.square(U.T @ white)
 
     def evidence(log_scale: FloatArray) -> FloatArray:
+        """Up to a constant."""
         spread = 1.0 + np.square(np.exp(log_scale)[..., None] * size)
-        return np.asarray(-0.5 * ((np.square(data) / spread + np.log(spread)).sum(axis=-1) + constant))
+        return np.asarray(-0.5 * (data / spread + np.log(spread)).sum(axis=-1))
 
-    if size.size == 0 or size[0] == 0.0:
-        return LinearField(features, belief, -0.5 * (constant + float(data @ data)))
-    # Flat where the strongest direction is below the noise, falling where every one is above the readings.
-    grid = np.linspace(-10.0, 30.0, 400) - math.log(size[0])
-    best = int(evidence(grid).argmax())
-    around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
-    top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
-    wide = Gaussian(belief.mean, math.exp(float(top.x)) * belief.root)
-    post = kalman.analyse(wide, Observation(rows, std=sigma), readings)
-    return LinearField(features, post, post.log_evidence)
+    if size.size and size[0] > 0.0:
+        # Flat where the strongest direction is below the noise, falling where every one is above the readings.
+        grid = np.linspace(-10.0, 30.0, 400) - math.log(size[0])
+        best = int(evidence(grid).argmax())
+        around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
+        top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
+        belief = Gaussian(belief.mean, math.exp(float(top.x)) * belief.root)
+    return condition(features, belief, sensors, noise_std, y)
 
 
 def _boundary_blocks(

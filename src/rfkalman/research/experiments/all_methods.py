@@ -9,12 +9,13 @@ by the CRPS, separately for every method; what has an evidence of its own uses i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from ...core.checks import FloatArray
@@ -32,13 +33,13 @@ from ...space.whitening import whiten
 from ...statespace.values import Gaussian, LinearStep, Observation
 from ..baselines import grid as fd
 from ..baselines import interpolation, kriging, letkf, pielm, pod
-from ..baselines.base import LinearField
+from ..baselines.base import Batch, sequence
 from .base import Effort, Experiment, Outcome, Progress, Sample, Table, bar_panel, mean_and_error
 from .draws import GAMMA, HEAT, SQUARE, cell_centres
 from .streaming import DT, MARGIN, N_OBS, N_TIMES, SIGMA, heat_space
 from .truth import SineSeries, bumps
 
-__all__ = ["EXPERIMENT", "Record", "crps", "methods", "record"]
+__all__ = ["EXPERIMENT", "SpaceModel", "crps", "methods", "record"]
 
 FEATURES, FLOOR = 400, 1e-12
 STD, LENGTH = 0.3, 0.1
@@ -54,27 +55,23 @@ RESIDUALS = (1e-2, 1e-3, 1e-4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
-    """What every method is given: sensors (n_times, N_o, 2), readings (n_times, N_o), times (n_times,)."""
+class SpaceModel:
+    """A whitened space in the form of the models on a grid: steps, sensors and fields."""
 
-    sensors: FloatArray
-    readings: FloatArray
-    times: FloatArray
+    space: WhitenedSpace
+    propagator: Propagator
 
-    def batches(self) -> list[fd.Batch]:
-        """The record as the methods on a grid take it."""
-        gaps: list[float | None] = [None, *(DT for _ in self.times[1:])]
-        return [fd.Batch(g, x, SIGMA, y) for g, x, y in zip(gaps, self.sensors, self.readings, strict=True)]
+    def step(self, dt: float) -> LinearStep:
+        """One gap in the coefficients."""
+        return self.propagator.step(self.space.generator(), 0.0, dt)
 
-    def sequence(
-        self, space: WhitenedSpace, propagator: Propagator
-    ) -> list[tuple[LinearStep | None, Observation, FloatArray]]:
-        """The record as the methods on coefficients take it."""
-        step = propagator.step(space.generator(), 0.0, DT)
-        return [
-            (step if n else None, Observation(space(x), std=SIGMA), y)
-            for n, (x, y) in enumerate(zip(self.sensors, self.readings, strict=True))
-        ]
+    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
+        """What point sensors see of the coefficients."""
+        return Observation(self.space(sensors), std=noise_std)
+
+    def field(self, belief: Gaussian) -> Field:
+        """The law of the field."""
+        return Field(self.space, belief)
 
 
 def wrong_mean(x: FloatArray) -> FloatArray:
@@ -87,13 +84,13 @@ def truth() -> SineSeries:
     return SineSeries.of(SQUARE, bumps)
 
 
-def record(field: Callable[[FloatArray, float], FloatArray], seed: int) -> Record:
-    """Readings of a field u(x, t) at sensors redrawn every time."""
+def record(field: Callable[[FloatArray, float], FloatArray], seed: int) -> list[Batch]:
+    """What every method is given: readings of a field u(x, t), at sensors redrawn every time."""
     rngs = streams(seed, "sensors", "noise")
     sensors = MARGIN + (1.0 - 2.0 * MARGIN) * rngs["sensors"].random((N_TIMES, N_OBS, 2))
-    times: FloatArray = DT * np.arange(N_TIMES, dtype=np.float64)
-    clean = np.array([field(x, float(t)) for x, t in zip(sensors, times, strict=True)])
-    return Record(sensors, clean + SIGMA * rngs["noise"].standard_normal(clean.shape), times)
+    noise = SIGMA * rngs["noise"].standard_normal((N_TIMES, N_OBS))
+    both = enumerate(zip(sensors, noise, strict=True))
+    return [Batch(DT if n else None, x, SIGMA, field(x, n * DT) + errors) for n, (x, errors) in both]
 
 
 def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
@@ -111,15 +108,17 @@ def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
     return np.where(std > 0.0, score, np.abs(value - mean))
 
 
-class _Fields(Protocol):
+class _Law(Protocol):
     """Anything with mean(x) and std(x)."""
 
     def mean(self, x: FloatArray, /) -> FloatArray: ...
     def std(self, x: FloatArray, /) -> FloatArray: ...
 
 
+_Model = SpaceModel | fd.FiniteDifferences | pod.PODModel
+
 #: One field per analysis time, or only the one at the last: for what looks back from the end of the record.
-Method = Callable[[Record, int], Iterable[_Fields]]
+Method = Callable[[list[Batch], int], Iterable[_Law]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,61 +136,68 @@ class Family:
 
 def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     """All contestants by name; ``waves`` features for PIELM in space and time."""
-    rich = whiten(Heat(SQUARE), bubble(GaussianRFF(FEATURES, 1.0 / GAMMA, seed=0)), FLOOR)
+    exact, euler = Exponential(), ImplicitEuler()
+    rich = SpaceModel(whiten(Heat(SQUARE), bubble(GaussianRFF(FEATURES, 1.0 / GAMMA, seed=0)), FLOOR), exact)
     paper = heat_space(HEAT, HEAT.seeds[0])
     recipe = FromFunction(wrong_mean, Sobolev(STD, LENGTH))
-    prior = recipe.on(rich)
-    exact, euler = Exponential(), ImplicitEuler()
+    prior = recipe.on(rich.space)
     grid = fd.FiniteDifferences(SQUARE, NODES, 1.0)
-    on_nodes = rich(grid.points)
+    on_nodes = rich.space(grid.points)
     grid_prior = grid.prior_from(on_nodes @ prior.root, on_nodes @ prior.mean)
     snapshots = pod.snapshots(grid, grid_prior, 200, [DT] * (N_TIMES - 1), stream(0, "pod"))
     reduced = pod.reduced_model(grid, snapshots, energy=0.99999)
     T = DT * (N_TIMES - 1)
 
-    def recursion(space: WhitenedSpace, start: Gaussian, propagator: Propagator) -> Method:
-        return lambda data, seed: (
-            Field(space, belief, T) for belief in kalman.run(start, data.sequence(space, propagator))
-        )
+    def recursion(model: SpaceModel, start: Gaussian) -> Method:
+        return lambda data, seed: (model.field(belief) for belief in kalman.run(start, sequence(model, data)))
 
     def looking_back(solve: Callable[..., batch.BatchPosterior | variational.VariationalPosterior]) -> Method:
-        return lambda data, seed: [Field(rich, solve(prior, data.sequence(rich, exact)).final, T)]
+        return lambda data, seed: [rich.field(solve(prior, sequence(rich, data)).final)]
 
-    def ensemble_filter(n: int, inflation: float, analyse: Callable[..., ensemble.Ensemble]) -> Method:
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            state = ensemble.sample(prior, n, stream(seed, f"start {n}"))
-            update = partial(analyse, rng=stream(seed, f"noise {n}")) if analyse is ensemble.enkf else analyse
-            for e in ensemble.run(state, data.sequence(rich, exact), analyse=update, inflation=inflation):
-                yield Field(rich, e.belief, T)
+    def members(belief: Gaussian, n: int, name: str, seed: int) -> ensemble.Ensemble:
+        return ensemble.sample(belief, n, stream(seed, f"{name} {n}"))
 
-        return run
-
-    def local_filter(n: int, radius: float, inflation: float) -> Method:
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            state = ensemble.sample(grid_prior, n, stream(seed, f"letkf {n}"))
-            return (grid.field(e.belief) for e in letkf.run(grid, state, data.batches(), radius, inflation))
-
-        return run
-
-    def pod_filter(n: int, inflation: float) -> Method:
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            state = reduced.reduce_ensemble(ensemble.sample(grid_prior, n, stream(seed, f"pod {n}")))
-            beliefs = ensemble.run(state, reduced.sequence(data.batches()), inflation=inflation)
-            return (reduced.field(e.belief) for e in beliefs)
+    def ensemble_filter(
+        model: _Model,
+        start: Callable[[int], ensemble.Ensemble],
+        inflation: float,
+        analysis: Callable[[int], Callable[..., ensemble.Ensemble]] = lambda seed: ensemble.etkf,
+    ) -> Method:
+        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+            items, analyse = sequence(model, data), analysis(seed)
+            return (model.field(e.belief) for e in ensemble.run(start(seed), items, analyse, inflation=inflation))
 
         return run
 
-    def grid_filter(data: Record, seed: int) -> Iterator[_Fields]:
-        return (grid.field(belief) for belief in fd.run(grid, grid_prior, data.batches()))
+    def etkf(n: int, inflation: float) -> Method:
+        return ensemble_filter(rich, partial(members, prior, n, "start"), inflation)
 
-    def every_snapshot(fit: Callable[[FloatArray, FloatArray], _Fields]) -> Method:
-        return lambda data, seed: (fit(x, y) for x, y in zip(data.sensors, data.readings, strict=True))
+    def enkf(inflation: float) -> Method:
+        perturbed = lambda seed: partial(ensemble.enkf, rng=stream(seed, "noise 200"))
+        return ensemble_filter(rich, partial(members, prior, 200, "start"), inflation, perturbed)
+
+    def pod_etkf(inflation: float) -> Method:
+        start = lambda seed: reduced.reduce_ensemble(members(grid_prior, 100, "pod", seed))
+        return ensemble_filter(reduced, start, inflation)
+
+    def local_filter(radius: float, inflation: float) -> Method:
+        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+            start = members(grid_prior, 50, "letkf", seed)
+            return (grid.field(e.belief) for e in letkf.run(grid, start, data, radius, inflation))
+
+        return run
+
+    def grid_filter(data: list[Batch], seed: int) -> Iterable[_Law]:
+        return (grid.field(belief) for belief in fd.run(grid, grid_prior, data))
+
+    def every_snapshot(fit: Callable[[ArrayLike, ArrayLike], _Law]) -> Method:
+        return lambda data, seed: (fit(batch.sensors, batch.y) for batch in data)
 
     # The boundary value is known to everyone: zeros on it are readings of tiny noise.
     edge = interpolation.boundary_points(SQUARE, 7)
 
-    def kriged(x: FloatArray, y: FloatArray) -> _Fields:
-        places, values = np.vstack([x, edge]), np.concatenate([y, np.zeros(len(edge))])
+    def kriged(x: ArrayLike, y: ArrayLike) -> _Law:
+        places, values = np.vstack([x, edge]), np.append(y, np.zeros(len(edge)))
         return kriging.krige(places, values, kriging.estimate(places, values, noise_std=SIGMA))
 
     def snapshot_pielm(length: float) -> Method:
@@ -216,32 +222,30 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         """The width of the prior by evidence, record by record, or as given."""
         raw, start = collocated(length, residual)
 
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            places = np.column_stack([data.sensors.reshape(-1, 2), np.repeat(data.times, N_OBS)])
-            values = data.readings.ravel()
+        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+            places = np.vstack([np.column_stack([b.sensors, np.full(N_OBS, n * DT)]) for n, b in enumerate(data)])
+            values = np.concatenate([b.y for b in data])
             if std is None:
                 found = pielm.fit_scale(raw, start, places, SIGMA, values)
             else:
-                wide, obs = Gaussian(start.mean, std * start.root), Observation(raw(places), std=SIGMA)
-                post = kalman.analyse(wide, obs, values)
-                found = LinearField(raw, post, post.log_evidence)
-            yield replace(found, rows=lambda x: raw(np.column_stack([x, np.full(len(x), T)])))
+                found = pielm.condition(raw, Gaussian(start.mean, std * start.root), places, SIGMA, values)
+            return [replace(found, rows=lambda x: raw(np.column_stack([x, np.full(len(x), T)])))]
 
         return run
 
     inflations = tuple((rho,) for rho in INFLATIONS)
     local = tuple((radius, rho) for radius in RADII for rho in INFLATIONS[:5])
     return {
-        "RFM-Kalman": recursion(rich, prior, exact),
-        "RFM-Kalman, the paper's space and step": recursion(paper, recipe.on(paper), euler),
-        "RFM-Kalman, the paper's space, exact step": recursion(paper, recipe.on(paper), exact),
+        "RFM-Kalman": recursion(rich, prior),
+        "RFM-Kalman, the paper's space and step": recursion(SpaceModel(paper, euler), recipe.on(paper)),
+        "RFM-Kalman, the paper's space, exact step": recursion(SpaceModel(paper, exact), recipe.on(paper)),
         "MAP + Laplace": looking_back(batch.solve),
         "4D-Var": looking_back(variational.four_d_var),
-        "ETKF 50, tuned": Family(inflations, lambda rho: ensemble_filter(50, rho, ensemble.etkf)),
-        "ETKF 200, no inflation": ensemble_filter(200, 1.0, ensemble.etkf),
-        "EnKF 200, tuned": Family(inflations, lambda rho: ensemble_filter(200, rho, ensemble.enkf)),
-        "LETKF 50 on the grid, tuned": Family(local, lambda radius, rho: local_filter(50, radius, rho)),
-        f"POD-ETKF 100, {reduced.rank} modes, tuned": Family(inflations, lambda rho: pod_filter(100, rho)),
+        "ETKF 50, tuned": Family(inflations, partial(etkf, 50)),
+        "ETKF 200, no inflation": etkf(200, 1.0),
+        "EnKF 200, tuned": Family(inflations, enkf),
+        "LETKF 50 on the grid, tuned": Family(local, local_filter),
+        f"POD-ETKF 100, {reduced.rank} modes, tuned": Family(inflations, pod_etkf),
         f"grid Kalman filter, {NODES} x {NODES}": grid_filter,
         "PIELM in space and time, by evidence": Family(
             tuple((length, res) for length in (0.125, 0.18) for res in RESIDUALS), whole_pielm, by_evidence=True
@@ -269,7 +273,7 @@ class Trial:
     log_evidence: float
 
 
-def attempt(method: Method, data: Record, seed: int, points: FloatArray, values: FloatArray) -> Trial:
+def attempt(method: Method, data: list[Batch], seed: int, points: FloatArray, values: FloatArray) -> Trial:
     """Run a method over a record and score every field it gives, untimed; ``values`` (n_times, n_points)."""
     rows, seconds, evidence = [], 0.0, 0.0
     began = time.process_time()
@@ -307,7 +311,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     records = {seed: record(field, seed) for seed in range(n)}
     tuning = {seed: record(field, seed) for seed in TUNING_SEEDS[: 1 if effort.quick else None]}
 
-    def on(these: dict[int, Record]) -> Callable[[Method], list[Trial]]:
+    def on(these: dict[int, list[Batch]]) -> Callable[[Method], list[Trial]]:
         return lambda method: [attempt(method, data, seed, points, values) for seed, data in these.items()]
 
     progress(0.05, "contestants")
