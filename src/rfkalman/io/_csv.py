@@ -59,7 +59,7 @@ class CsvTable(Table):
         return lines
 
     def _plain(self, block: Block) -> tuple[Mask, list[ByteColumn]]:
-        """The lines that the separators alone cut into cells, each perhaps in quotes; and the columns of these lines."""
+        """Which lines the separators alone cut into cells, each perhaps in quotes; the columns of these lines."""
         layout, n, delimiter = self.cells.layout, len(self.header), ord(self.cells.layout.delimiter)
         buffer = np.frombuffer(block.data + b"\n" + bytes(WIDEST), dtype=np.uint8)
         text = buffer[: len(block.data) + 1]

@@ -61,8 +61,8 @@ class JsonLines:
         if layout.sensor is None:
             found.parts.append(self._wide(objects))
         else:
-            columns = ([thing[key] for thing in objects] for key in (layout.sensor, layout.value))
-            found.parts.append(Part(layout.value, *columns))
+            names, cells = ([thing[key] for thing in objects] for key in (layout.sensor, layout.value))
+            found.parts.append(Part(layout.value, names, cells))
         return self.cells.chunk([found], block.start, block.end)
 
     def _wide(self, objects: list[dict[str, Any]]) -> Part:

@@ -30,7 +30,7 @@ from ..core.errors import ValueRangeError
 from ._columns import ByteArray, ByteColumn, IntArray, Mask, decimals, number
 from ._reasons import Reason
 
-__all__ = ["AMBIGUOUS", "DATES", "TimeRule", "Zone", "decided", "written_date"]
+__all__ = ["AMBIGUOUS", "DATES", "IntArray", "TimeRule", "Zone", "decided", "written_date"]
 
 DAY_NS = 86_400_000_000_000
 SECOND_NS = 1_000_000_000
@@ -65,7 +65,8 @@ _SHAPES = 16
 
 
 def _matched(text: str, dates: str | None) -> re.Match[str] | None:
-    return _ISO.fullmatch(text) or (None if dates is None else _OTHER[dates].fullmatch(text))
+    # Where the order is still asked for ("?"), what is a date can be told, if not which.
+    return _ISO.fullmatch(text) or (dates and _OTHER.get(dates, _OTHER["month first"]).fullmatch(text)) or None
 
 
 def written_date(text: str, dates: str | None) -> tuple[str | None, ...] | None:
@@ -274,7 +275,7 @@ class TimeRule:
         return ns, sure & (ns >= self.earliest_ns) & (ns <= self.latest_ns)
 
     def from_local(self, local_ns: IntArray) -> tuple[IntArray, Mask]:
-        """Instants of many times written without a zone, and which of them are sure; :meth:`local` decides on others."""
+        """Instants of times written without a zone, and which of them are sure; on the others :meth:`local` decides."""
         if self.zone is None:
             return local_ns, np.zeros(local_ns.size, dtype=np.bool_)
         return self.zone.to_utc_many(local_ns)
@@ -322,9 +323,7 @@ class TimeRule:
             good &= (hour >= 1) & (hour <= 12)
             hour = hour % 12 + (12 if half in "Pp" else 0)
         index = np.where(good, (year - 1970) * 12 + month - 1, 0)
-        first, after = (
-            (index + k).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for k in (0, 1)
-        )
+        first, after = ((index + k).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for k in (0, 1))
         days = first + day - 1
         good &= (days < after) & (hour < 24) & (minute < 60) & (second < 60)
         ns = np.where(good, days, 0) * DAY_NS + (hour * 3600 + minute * 60 + second) * SECOND_NS + nano
