@@ -38,7 +38,7 @@ def certify(
             overview = certify_benchmark(target, eta, failure_prob, told)
         else:
             from ..problem import Problem
-            from ..problem.certified import certify_problem
+            from ..problem.certify import certify_problem
 
             overview = certify_problem(Problem.from_toml(target), eta, failure_prob, told)
     if as_json:
