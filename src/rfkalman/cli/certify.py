@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..certificates.findings import shown
 from ..certificates.overview import Overview
-from ..research.experiments.certified import BENCHMARKS, certify_benchmark
+from ..research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
 from .app import app, debug_option, json_option, output, progress_bar, say
 
 __all__ = ["certify", "findings_table"]

@@ -13,6 +13,7 @@ The bound falls with n faster than any power: |T| enters a degree through its lo
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import numpy as np
 
 from ..core.checks import FloatArray
 from ..core.errors import ConformityError
+from ..domains import Ball
 from ..domains.base import Domain
 from ..features.base import FeatureMap, FeatureSum
 from ..features.cutoffs import BallCutoff, BoxCutoff
@@ -75,18 +77,15 @@ def _smallest(error: Callable[[int], float], tolerance: float) -> int:
                 f"The leverage of these features cannot be certified: a polynomial that stands in for them would need "
                 f"a degree above {_LARGEST}. A longer length_scale lowers it."
             )
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if error(middle) <= tolerance else (middle, high)
-    return high
+    untried = range(high // 2 + 1, high)
+    return high // 2 + 1 + bisect_left(untried, True, key=lambda n: error(n) <= tolerance)
 
 
 def _require_shape(domain: Domain) -> bool:
     """Whether degrees are total (a disk) or per axis (a box); other domains are refused."""
     if domain.dimension <= 2 and domain.is_box:
         return False
-    if domain.dimension == 2 and hasattr(domain, "radius"):
+    if domain.dimension == 2 and isinstance(domain, Ball):
         return True
     where = "in three dimensions" if domain.dimension > 2 else f"on a {type(domain).__name__}"
     raise ConformityError(

@@ -1,13 +1,12 @@
-"""Numbers, units and times as people read them, and text of others made harmless."""
+"""Numbers, units, times and unknowns as people read them, and text of others made harmless."""
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -22,17 +21,19 @@ __all__ = [
     "Measure",
     "When",
     "amount",
+    "clean",
     "count",
     "duration",
-    "escape",
     "for_figure",
     "given",
+    "measured",
     "number",
     "pretty_unit",
     "rounded",
     "share",
     "span",
     "unknown_measures",
+    "utc",
 ]
 
 #: Control characters, marks that turn the direction of text, and halves of surrogate pairs: none is for a page.
@@ -46,20 +47,20 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def escape(value: object) -> str:
-    """Any text as HTML: safe in an element and in a quoted attribute.
+def clean(value: object) -> str:
+    """Any text without characters that are not for a page.
 
     Examples
     --------
-    >>> escape("<b> & 'T1'")
-    '&lt;b&gt; &amp; &#x27;T1&#x27;'
+    >>> clean("T1\x07")
+    'T1\ufffd'
     """
-    return html.escape(_HARMFUL.sub("\ufffd", str(value)), quote=True)
+    return _HARMFUL.sub("\ufffd", str(value))
 
 
 def for_figure(value: str, longest: int = 60) -> str:
     """Any text as a label of a figure: one line, not too long, and a dollar sign is no formula."""
-    line = " ".join(_HARMFUL.sub("\ufffd", value).split())
+    line = " ".join(clean(value).split())
     if len(line) > longest:
         line = line[: longest - 1] + "…"
     return line.replace("$", r"\$")
@@ -133,12 +134,16 @@ def amount(text: str, unit: str) -> str:
     return f"{text}\u00a0{unit}" if unit else text
 
 
+def measured(value: float, scale: float, unit: str) -> str:
+    """A number rounded to its scale, and its unit."""
+    return amount(rounded(value, scale), unit)
+
+
 def span(low: float, high: float, unit: str) -> str:
     """From one value to another, with as many digits as tell them apart."""
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         return amount(number(low), unit)
-    scale = high - low
-    return f"{rounded(low, scale)} to {amount(rounded(high, scale), unit)}"
+    return f"{rounded(low, high - low)} to {measured(high, high - low, unit)}"
 
 
 def share(part: float, whole: float) -> str:
@@ -172,35 +177,25 @@ class When:
     """Times of one run: dates in its zone, or durations since its start."""
 
     def __init__(self, clock: Clock, time_unit: str) -> None:
-        self.relative = bool(getattr(clock, "relative", False))
+        self.relative = clock.relative
         self.unit = pretty_unit(time_unit)
         self.zone_name = clock.zone or "UTC"
-        self._zone = ZoneInfo(self.zone_name)
+        self.zone = ZoneInfo(self.zone_name)
         self._clock = clock
-
-    @property
-    def zone(self) -> Any:
-        """The zone in which dates are shown."""
-        return self._zone
 
     def __call__(self, t_ns: int) -> str:
         """A time in full."""
-        if self.relative:
-            return amount(given(float(f"{self._clock.to_model(int(t_ns)):.4g}")), self.unit)
-        moment = self._moment(t_ns)
-        return f"{_stamp(moment)}\u00a0{moment.tzname()}"
+        return self.short(t_ns) if self.relative else f"{self.short(t_ns)}\u00a0{self._moment(t_ns).tzname()}"
 
     def short(self, t_ns: int) -> str:
         """A time without its zone."""
-        return self(t_ns) if self.relative else _stamp(self._moment(t_ns))
-
-    def between(self, first_ns: int, last_ns: int) -> str:
-        """From one time to another, with how long that is."""
-        if first_ns == last_ns:
-            return f"at {self(first_ns)}"
         if self.relative:
-            return f"from {self(first_ns)} to {self(last_ns)} after the start"
-        return f"from {self(first_ns)} to {self(last_ns)} ({duration(last_ns - first_ns)})"
+            return amount(given(float(f"{self._clock.to_model(int(t_ns)):.4g}")), self.unit)
+        moment = self._moment(t_ns)
+        text = moment.strftime("%Y-%m-%d %H:%M")
+        if moment.microsecond:
+            return text + moment.strftime(":%S.%f").rstrip("0")
+        return text + moment.strftime(":%S") if moment.second else text
 
     def axis(self, t_ns: IntArray) -> FloatArray:
         """Times as numbers of a time axis: days since 1970, or units of time since the start."""
@@ -215,36 +210,41 @@ class When:
         return f"time [{self.unit}]" if self.relative else ""
 
     def _moment(self, t_ns: int) -> datetime:
-        return (_EPOCH + timedelta(microseconds=int(t_ns) // 1000)).astimezone(self._zone)
-
-
-def _stamp(moment: datetime) -> str:
-    text = moment.strftime("%Y-%m-%d %H:%M")
-    if moment.microsecond:
-        return text + moment.strftime(":%S.%f").rstrip("0")
-    return text + moment.strftime(":%S") if moment.second else text
+        return (_EPOCH + timedelta(microseconds=int(t_ns) // 1000)).astimezone(self.zone)
 
 
 def duration(ns: int) -> str:
-    """A length of time in the unit that suits it."""
+    """A length of time in the largest unit of which it holds exactly one, or two or more.
+
+    Examples
+    --------
+    >>> second = 1_000_000_000
+    >>> duration(3600 * second), duration(5400 * second), duration(273600 * second)
+    ('1 hour', '90 minutes', '3.2 days')
+    """
     for name, size in (("day", _DAY_NS), ("hour", 3_600_000_000_000), ("minute", 60_000_000_000)):
-        if ns >= 2 * size or (name == "minute" and ns >= size):
+        if ns == size:
+            return f"1 {name}"
+        if ns >= 2 * size:
             n = ns / size
-            text = number(n, 2) if n < 10 else count(round(n))
-            return f"{text} {name}s"
-    return f"{number(ns / 1e9, 3)} seconds"
+            return f"{given(round(n, 1)) if n < 10 else count(round(n))} {name}s"
+    return f"{given(float(f'{ns / 1e9:.3g}'))} second{'' if ns == 1_000_000_000 else 's'}"
+
+
+def utc(t_ns: int) -> str:
+    """A time of the machine that ran, to the second."""
+    return str(np.datetime64(int(t_ns) // 1_000_000_000, "s")).replace("T", " ") + " UTC"
 
 
 # -- units of unknowns ------------------------------------------------------------------------------------------------
 
 
-class Measure:
+class Measure(NamedTuple):
     """What an unknown is called and in which unit it is shown: shown = factor * value of the model."""
 
-    __slots__ = ("factor", "title", "unit")
-
-    def __init__(self, title: str, unit: str = "", factor: float = 1.0) -> None:
-        self.title, self.unit, self.factor = title, unit, factor
+    title: str
+    unit: str = ""
+    factor: float = 1.0
 
 
 def unknown_measures(setup: Setup) -> dict[str, Measure]:

@@ -1,4 +1,4 @@
-"""What a report shows, taken from the record of a run: times, fields, sensors, unknowns."""
+"""What a report shows of a run: times, fields, sensors and unknowns, each taken from its record once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
+from ..domains.base import Domain
 from ..io.store import STATUSES, Status
 from ..io.timestamps import IntArray
 from ..model.field import Field
-from ..model.model import UnknownReport
-from ..runs.record import RunRecord, Strip
+from ..runs.record import RunRecord
 from ..space.space import Basis
 from ..statespace.values import Gaussian
-from ._draw import Plane, half_width
+from .figures import Artist
+from .strokes import AxisLabels, Grid, half_width, pictured
+from .words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:
     from ..job import Setup
@@ -25,25 +26,78 @@ if TYPE_CHECKING:
 __all__ = [
     "Frame",
     "Frames",
-    "Raster",
     "SensorRow",
+    "View",
     "choose_strips",
     "column_times",
     "field_at",
     "frame_times",
     "frames_of",
-    "gaps",
-    "last_readings",
-    "on_line",
     "sensor_rows",
-    "settled",
     "starting",
-    "used_of",
 ]
 
-#: A pause this many times as long as those around it is a gap.
-_GAP = 6.0
+#: Points along the longest side, at least and at most: of the last map, of the small multiples, of slices of a block.
+LAST, SMALL, SLICE = (141, 241), (41, 101), (41, 61)
+#: Points of a profile.
+LINE = 201
 _ROWS = 8192
+
+
+class View:
+    """AxisLabels, clock, sensors and the last field of a run: what several sections of its report need."""
+
+    def __init__(self, record: RunRecord, setup: Setup, max_frames: int, max_strips: int) -> None:
+        self.record, self.setup = record, setup
+        self.max_frames, self.max_strips = max_frames, max_strips
+        names = setup.labels
+        self.unit, self.length_unit = pretty_unit(names.unit), pretty_unit(names.length_unit)
+        self.level = setup.output.level
+        self.when = When(setup.clock, names.time_unit)
+        self.analyses = np.asarray(record.analysis_times, dtype=np.int64)
+        labels = AxisLabels(
+            for_figure(names.field, 24),
+            for_figure(self.unit, 20),
+            for_figure(self.length_unit, 12),
+            tuple(for_figure(name, 20) for name in names.axes),
+        )
+        self.domain: Domain = setup.space.pde.domain
+        self.places = setup.sensors.coords[setup.sensors.inside]
+        self.artist = Artist(labels, self.when, self.level, self.places, self.analyses)
+        self.counts, self.arrived = _steady_counts(record)
+        self.sensors = sensor_rows(record, setup, self.level)
+        end = record.end_ns
+        self.at = starting(setup) if end is None else end
+        self.field = field_at(record, setup, self.at)
+        self.last = frames_of(record, setup, [self.at], self.grids(LAST))
+
+    def grids(self, plain: tuple[int, int]) -> list[Grid]:
+        """Where the field is shown, as fine as the output plan asks, within limits."""
+        low, high = {1: (LINE, LINE), 2: plain, 3: SLICE}[self.domain.dimension]
+        n = min(max(self.setup.output.resolution, low), high)
+        return pictured(self.domain, n, _cut(self.domain, self.places))
+
+    def place(self, at: FloatArray) -> str:
+        """Coordinates in words."""
+        axes = zip(self.setup.labels.axes, at, strict=True)
+        return ", ".join(f"{name} {amount(given(float(x)), self.length_unit)}" for name, x in axes)
+
+
+def _steady_counts(record: RunRecord) -> tuple[dict[str, int], int]:
+    """Counts and what arrived, read until they belong together: a running store moves between two questions."""
+    for _ in range(5):
+        arrived, counts = record.arrived, dict(record.counts)
+        if sum(counts.values()) == arrived == record.arrived:
+            break
+    return counts, arrived
+
+
+def _cut(domain: Domain, places: FloatArray) -> FloatArray:
+    """Where the planes of a block cut: its middle or, where that is not in the domain, the sensor nearest to it."""
+    middle = 0.5 * (domain.lower + domain.upper)
+    if len(places) and not domain.contains(middle[None]).all():
+        return np.asarray(places[np.argmin(np.square((places - middle) / domain.side).sum(axis=1))])
+    return np.asarray(middle)
 
 
 # -- times ------------------------------------------------------------------------------------------------------------
@@ -105,41 +159,9 @@ def _snapped(times: IntArray, analyses: IntArray) -> IntArray:
 # -- fields -----------------------------------------------------------------------------------------------------------
 
 
-class Raster:
-    """A plane whose basis functions are evaluated once, for many beliefs."""
-
-    def __init__(self, plane: Plane, basis: Basis) -> None:
-        self.plane = plane
-        x = plane.points
-        self._inside = np.asarray(plane.domain.contains(x), dtype=np.bool_)
-        self._psi = basis_values(basis, x[self._inside])
-
-    def images(self, belief: Gaussian) -> tuple[Any, Any]:
-        """Mean and std as masked images, rows upwards along the second axis."""
-        mean, std = moments(self._psi, belief)
-        return self._image(mean), self._image(std)
-
-    def _image(self, values: FloatArray) -> Any:
-        full = np.full(len(self._inside), np.nan)
-        full[self._inside] = values
-        return np.ma.masked_invalid(full.reshape(self.plane.shape).T)
-
-
-def basis_values(basis: Basis, x: FloatArray) -> FloatArray:
-    """Psi at points, in blocks, (N, r)."""
-    blocks = [basis(x[i : i + _ROWS]) for i in range(0, len(x), _ROWS)]
-    return np.vstack(blocks) if blocks else np.zeros((0, basis.rank))
-
-
-def moments(psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
-    """Mean and std of the field where the basis functions have these values."""
-    rows = psi @ belief.root
-    return psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """The field at one time: images (one per plane) in 2-D and 3-D, curves in 1-D."""
+    """The field at one time: mean and std on every grid."""
 
     time_ns: int
     forecast: bool
@@ -149,33 +171,24 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """The field at several times, on the same points."""
+    """The field at several times, on the same grids."""
 
+    grids: list[Grid]
     frames: list[Frame]
-    planes: list[Plane]  #: empty in 1-D
-    x: FloatArray  #: (n, 1) in 1-D, else empty
 
 
-def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], planes: list[Plane], n_line: int) -> Frames:
-    """Mean and std at these times, in rising order, on the planes or along the line."""
-    domain = setup.space.pde.domain
+def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list[Grid]) -> Frames:
+    """Mean and std at these times, in rising order; the basis functions are evaluated once."""
     last = int(record.analysis_times[-1]) if len(record.analysis_times) else None
-    line = np.linspace(domain.lower[0], domain.upper[0], n_line)[:, None] if not planes else np.zeros((0, 1))
-    rasters: list[Raster] = []
-    psi: FloatArray | None = None
-    frames = []
+    frames: list[Frame] = []
+    psi: list[FloatArray] = []
     for t in times:
         field = field_at(record, setup, t)
-        if psi is None and not rasters:
-            rasters = [Raster(plane, field.basis) for plane in planes]
-            psi = None if planes else basis_values(field.basis, line)
-        if psi is not None:
-            pairs = [moments(psi, field.belief)]
-        else:
-            pairs = [raster.images(field.belief) for raster in rasters]
-        ahead = last is not None and t > last
-        frames.append(Frame(int(t), ahead, [m for m, _ in pairs], [s for _, s in pairs]))
-    return Frames(frames, planes, line)
+        psi = psi or [_basis_values(field.basis, grid.points[grid.inside]) for grid in grids]
+        pairs = [_moments(values, field.belief) for values in psi]
+        mean, std = ([grid.filled(pair[k]) for grid, pair in zip(grids, pairs, strict=True)] for k in (0, 1))
+        frames.append(Frame(int(t), last is not None and t > last, mean, std))
+    return Frames(grids, frames)
 
 
 def field_at(record: RunRecord, setup: Setup, t_ns: int) -> Field:
@@ -183,12 +196,16 @@ def field_at(record: RunRecord, setup: Setup, t_ns: int) -> Field:
     return setup.model.field(record.belief_at(t_ns), setup.clock.to_model(t_ns))
 
 
-def on_line(record: RunRecord, setup: Setup, times: IntArray, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Points (n,) of a one-dimensional domain, and mean and std there, (n, times)."""
-    found = frames_of(record, setup, [int(t) for t in times], [], n)
-    mean = np.stack([np.asarray(frame.mean[0]) for frame in found.frames], axis=1)
-    std = np.stack([np.asarray(frame.std[0]) for frame in found.frames], axis=1)
-    return found.x[:, 0], mean, std
+def _basis_values(basis: Basis, x: FloatArray) -> FloatArray:
+    """Psi at points, in blocks, (N, r)."""
+    blocks = [basis(x[i : i + _ROWS]) for i in range(0, len(x), _ROWS)]
+    return np.vstack(blocks) if blocks else np.zeros((0, basis.rank))
+
+
+def _moments(psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
+    """Mean and std of the field where the basis functions have these values."""
+    rows = psi @ belief.root
+    return psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 # -- sensors ----------------------------------------------------------------------------------------------------------
@@ -278,17 +295,6 @@ def _medians(group: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]
     return found, 0.5 * (ranked[first + (n - 1) // 2] + ranked[first + n // 2])
 
 
-def used_of(strip: Strip) -> NDArray[np.bool_]:
-    """Readings that were used and predicted."""
-    known = np.isfinite(strip.measured) & np.isfinite(strip.predicted) & np.isfinite(strip.predicted_std)
-    return np.asarray((strip.status == "used") & known, dtype=np.bool_)
-
-
-def last_readings(rows: Sequence[SensorRow]) -> FloatArray:
-    """What each sensor read in the last analysis, NaN where it did not."""
-    return np.array([row.last for row in rows], dtype=np.float64)
-
-
 def choose_strips(rows: Sequence[SensorRow], most: int) -> list[int]:
     """Rows whose strips are drawn: all that said anything, or the half that fits worst and others in between."""
     heard = [row for row in rows if row.n]
@@ -299,28 +305,3 @@ def choose_strips(rows: Sequence[SensorRow], most: int) -> list[int]:
     rest = [row.row for row in heard if row.row not in chosen]
     chosen.update(rest[i] for i in _evenly(0, len(rest) - 1, most - len(chosen)))
     return sorted(chosen)
-
-
-def gaps(times: FloatArray) -> NDArray[np.bool_]:
-    """Whether a gap follows each time but the last: a pause much longer than the usual one around it, (n - 1,).
-
-    Compared with the median of the eleven pauses around it, so that readings that
-    thin out gradually (a pumping test) have no gaps.
-    """
-    steps = np.diff(times)
-    if steps.size < 3:
-        return np.zeros(steps.size, dtype=np.bool_)
-    padded = np.pad(steps, 5, mode="reflect" if steps.size > 5 else "edge")
-    around = np.lib.stride_tricks.sliding_window_view(padded, 11)
-    return np.asarray(steps > _GAP * np.median(around, axis=1), dtype=np.bool_)
-
-
-# -- unknowns ---------------------------------------------------------------------------------------------------------
-
-
-def settled(record: RunRecord, setup: Setup) -> dict[str, UnknownReport]:
-    """The unknowns after the last analysis, with the share of their variance that the readings removed."""
-    if not setup.model.blocks or not len(record.analysis_times):
-        return {}
-    last = int(record.analysis_times[-1])
-    return setup.model.unknowns(record.belief_at(last), setup.clock.to_model(last))
