@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_finite, frozen
 from ..domains import Box, Rule
-from ..domains.box import per_axis
+from ..domains.base import per_axis
 from ..space.space import Basis, aligned_rule
 from .findings import Finding
 from .trajectory import Trajectory

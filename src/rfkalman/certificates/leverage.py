@@ -26,7 +26,7 @@ import numpy as np
 from ..core.checks import FloatArray, as_finite
 from ..core.errors import ConformityError
 from ..domains import Box
-from ..domains.box import per_axis
+from ..domains.base import per_axis
 from ..space.space import Basis
 from .degrees import degrees_of
 from .envelopes import Envelopes, drawn_envelopes
@@ -135,7 +135,7 @@ def certified(space: Basis) -> Leverage:
     degrees, error = degrees_of(space, _ERROR)
     more = _OVERSAMPLING[domain.dimension - 1]
     counts = [max(2, math.ceil(more * n)) for n in degrees]
-    n_points = math.prod(m + 1 for m in counts) if domain.is_box else 2 * counts[0] * (counts[0] + 1)
+    n_points = math.prod(m + 1 for m in counts) if isinstance(domain, Box) else 2 * counts[0] * (counts[0] + 1)
     if n_points * float(space.n_features) * space.rank > _LARGEST_GRID:
         raise ConformityError(
             f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which "
@@ -145,7 +145,7 @@ def certified(space: Basis) -> Leverage:
     x = _chebyshev_grid(domain, counts)
     values = leverages(space, x)
     shrunk = math.prod(math.cos(0.5 * math.pi * n / m) for n, m in zip(degrees, counts, strict=True))
-    shrunk = shrunk if domain.is_box else shrunk**2
+    shrunk = shrunk if isinstance(domain, Box) else shrunk**2
     top = ((math.sqrt(float(values.max())) + error) / shrunk + error) ** 2
     peak = climbed(space, x, values, domain.side / max(counts))
     return Leverage(peak.value, peak.location, top, POLYNOMIAL, len(x), space.rank)
@@ -154,7 +154,7 @@ def certified(space: Basis) -> Leverage:
 def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
     """cos(k pi / m) per axis of a box; on a disk or ring, that along the radius and equal angles around it."""
     lines = [np.cos(math.pi * np.arange(m + 1) / m) for m in counts]
-    if domain.is_box:
+    if isinstance(domain, Box):
         ends = zip(domain.lower, domain.upper, lines, strict=True)
         # Mixed so that the ends are the faces to the last bit.
         lines = [0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends]
@@ -213,7 +213,7 @@ def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) 
     """Nodes of a grid, their covering radius, and envelopes that are finite."""
     domain = space.pde.domain
     known = drawn_envelopes(space.features) if envelopes is None else envelopes
-    if not (domain.is_box and math.isfinite(known.gradients) and math.isfinite(known.values)):
+    if not (isinstance(domain, Box) and math.isfinite(known.gradients) and math.isfinite(known.values)):
         raise ConformityError(
             "The paper's covers are for boxes and for features with finite gradient bounds (corner features grow "
             "steeper towards their vertex, and a mapped function is known from samples only); leverage.realised gives "

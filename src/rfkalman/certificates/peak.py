@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from ..core.checks import FloatArray, as_count, frozen
 from ..domains import Box
-from ..domains.box import per_axis
+from ..domains.base import per_axis
 from ..space.space import Basis
 
 __all__ = ["Peak", "climbed", "leverages", "realised", "row_blocks"]
@@ -51,7 +51,7 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
     counts = per_axis("n", (2001, 129, 41)[domain.dimension - 1] if n is None else n, domain.dimension, minimum=2)
     spacing = domain.side / (np.array(counts) - 1)
     x = Box(domain.lower, domain.upper).grid(counts)
-    if not domain.is_box:
+    if not isinstance(domain, Box):
         edge = [points for part in domain.parts for points, _, _ in domain.boundary_rule(part, counts).blocks(_ROWS)]
         x = np.concatenate([x[domain.contains(x)], *edge])
     return climbed(space, x, leverages(space, x), spacing, as_count("n_starts", n_starts))
@@ -60,7 +60,7 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
 def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
     """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
     best = Peak(float(values.max()), frozen(x[int(values.argmax())].copy()))
-    climb = _climb if space.pde.domain.is_box else _zoom
+    climb = _climb if isinstance(space.pde.domain, Box) else _zoom
     for start in _separated(x, values, 2.0 * spacing, n_starts):
         found = climb(space, start, spacing)
         best = found if found.value > best.value else best

@@ -20,6 +20,12 @@ def frozen(array: FloatArray) -> FloatArray:
     return array
 
 
+def assign(value: Any, **entries: Any) -> None:
+    """Set fields of a frozen dataclass while it is being made."""
+    for name, entry in entries.items():
+        object.__setattr__(value, name, entry)
+
+
 def as_array(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy: str = "") -> FloatArray:
     """A read-only float64 copy of ``value`` with the given shape; None stands for any length."""
     try:
