@@ -24,10 +24,9 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
 from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
-from ..domains import BoundaryRule, Box, Rule
-from ..domains.base import require_inside
+from ..domains import BoundaryRule, Rule
+from ..domains.base import half_phases, require_inside
 from ..domains.pieces import Pieces, Refinement, refined
-from ..domains.simplex import half_phases
 from ..features.base import FeatureMap
 from ..physics.coefficients import scaled
 from ..physics.conditions import Condition, Dirichlet, Neumann, Robin, TimeSeries, Unknown, evaluate
@@ -587,7 +586,7 @@ def _is_function(value: Any) -> bool:
 
 def _roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
     """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
-    return pde.domain.pieces(aligned_breaks(pde, features)) if isinstance(pde.domain, Box) else pde.domain.pieces()
+    return pde.domain.pieces(aligned_breaks(pde, features))
 
 
 def _natural_values(condition: Condition) -> list[tuple[Any, float]]:
@@ -660,9 +659,7 @@ def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
     """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
-    domain = pde.domain
-    cuts = aligned_breaks(pde, features, breaks)
-    return domain.quadrature(order, breaks=cuts) if isinstance(domain, Box) and cuts else domain.quadrature(order)
+    return pde.domain.quadrature(order, aligned_breaks(pde, features, breaks))
 
 
 def aligned_breaks(
