@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from ..core.errors import RFKalmanError
+from ..core.errors import ReadingsError
 from ._reasons import Reason
 from .timestamps import IntArray, TimeRule, Zone
 
@@ -39,10 +39,6 @@ REASONS = tuple(str(reason) for reason in Reason)
 #: Bytes of a rejected line that are kept.
 EXCERPT = 120
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None")
-
-
-class ReadingsError(RFKalmanError, ValueError):
-    """A table whose header does not say what the format needs."""
 
 
 class Position(NamedTuple):

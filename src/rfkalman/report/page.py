@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..certificates.findings import Finding
 from ..core.checks import as_count, missing_extra
-from ..core.errors import RFKalmanError
+from ..core.errors import ReportError
 from ..core.files import delete, part_of
 from ._page_account import again_section, assumed_section, certificate_section, data_section, utc
 from ._page_data import RecordLike
@@ -34,10 +34,6 @@ __all__ = ["SECTIONS", "RecordLike", "ReportError", "unknown_measures", "write_r
 
 #: How often ``progress`` is told something.
 SECTIONS = 8
-
-
-class ReportError(RFKalmanError, OSError):
-    """A report that cannot be written; nothing was left behind."""
 
 
 def write_report(
