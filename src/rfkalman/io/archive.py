@@ -25,17 +25,18 @@ import numpy as np
 
 from .. import propagators
 from ..core.checks import FloatArray, as_finite
+from ..core.codec import from_dict
 from ..core.errors import ArchiveError
 from ..core.files import delete, part_of
+from ..domains import Mesh
 from ..domains import restore as restore_domain
 from ..features.base import prefixed, restore, unprefixed
 from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
 from ..model.field import Field
 from ..model.model import Model
-from ..model.unknowns import BoundBlock, boundary_blocks
+from ..model.unknowns import BoundBlock
 from ..online.assimilator import Assimilator
-from ..physics.conditions import restored_condition, restored_value
 from ..physics.pde import PROBE_TIMES, LinearPDE
 from ..space.galerkin import Term
 from ..space.space import WhitenedSpace
@@ -254,14 +255,14 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
 
 def _rebuilt_pde(saved: dict[str, Any], arrays: dict[str, FloatArray]) -> LinearPDE:
     domain = restore_domain(saved["domain"], arrays)
-    factors = saved["factors"] or {}  # an empty list in version 1, where a factor is a function
-    return LinearPDE(
-        domain,
-        **{name: restored_value(saved[name], domain) for name in ("diffusion", "velocity", "reaction", "source")},
-        boundary={part: restored_condition(condition, domain) for part, condition in saved["boundary"].items()},
-        conservative=bool(saved["conservative"]),
-        factors={name: restored_value(factor, domain) for name, factor in factors.items()},
-    )
+    makers = {"by_region": domain.by_region} if isinstance(domain, Mesh) else {}
+    tables = saved | {"factors": saved["factors"] or {}}  # an empty list in version 1, where a factor is a function
+    several: dict[str, Any] = {
+        name: {part: from_dict(entry, makers) for part, entry in tables.pop(name).items()}
+        for name in ("boundary", "factors")
+    }
+    single = {name: from_dict(entry, makers) for name, entry in tables.items() if name != "domain"}
+    return LinearPDE(domain, **single, **several)
 
 
 def _require_same(pde: LinearPDE, saved: dict[str, Any], probe: dict[str, FloatArray]) -> None:
@@ -306,7 +307,7 @@ def _pack_model(model: Model, arrays: dict[str, FloatArray], names: dict[int, st
         "prior": model.initial,
         "process_noise": model.process_noise,
         # Blocks on the space are arrays, also those of a source whose shape was a function.
-        "blocks": model.blocks[len(boundary_blocks(model.space)) :],
+        "blocks": model.blocks[len(model.space.unknowns()) :],
     }
     return header | {"space": _pack_space(model.space, arrays), "parts": _packed(own, arrays, names)}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -216,7 +216,7 @@ def whiten(
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
     health["mixed_corners"] = float(_mixed_corners(pde))
-    health |= {"trace_eps": eps, "lift_norm": 0.0, "lift_misfit": 0.0, "conforming": float(not nonconforming)}
+    health |= {"trace_eps": eps, "conforming": float(not nonconforming)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
         WhitenedSpace(
@@ -238,10 +238,8 @@ def whiten(
             breaks=cuts,
         )
     )
-    lift = space.lift()
-    if lift is None or lift.is_zero:
-        return space
-    return replace(space, health={**health, "lift_norm": lift.norm, "lift_misfit": lift.misfit}, _spaces={})
+    space.lift()  # boundary values that no field of this space can follow are refused now
+    return space
 
 
 def _cuts(domain: Domain, breaks: Sequence[ArrayLike] | None) -> tuple[tuple[float, ...], ...]:
