@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
 from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
+from ..core.pieces import in_blocks, row_blocks
 from ..domains import BoundaryRule, Box, Rule
 from ..domains.base import require_inside
 from ..domains.pieces import Pieces, Refinement, refined
@@ -40,7 +41,7 @@ from .galerkin import Term
 from .report import SpaceReport
 from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
 
-__all__ = ["Basis", "Frame", "WhitenedSpace"]
+__all__ = ["Basis", "WhitenedSpace"]
 
 _EVALUATION_ROWS = 16384
 #: What a quadrature misses of a source or a first guess, relative to the integral of its size: said, and refused.
@@ -49,29 +50,27 @@ LOAD_WARN, LOAD_REFUSE = 1e-3, 0.1
 _EDGE_ORDER = {1: 1, 2: 256, 3: 48}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Basis:
     """Whitened directions that can be evaluated: frozen features times a transform."""
-
-    __slots__ = ()
 
     pde: LinearPDE
     features: FeatureMap
     transform: FloatArray
     order: tuple[int, ...]
     memory: float
-    breaks: tuple[tuple[float, ...], ...]
+    breaks: tuple[tuple[float, ...], ...] = ()
 
     def __call__(self, x: ArrayLike) -> FloatArray:
         """Whitened features Psi at points, (N, r)."""
         points = self._checked(x)
-        if len(points) <= _EVALUATION_ROWS:
-            return self.features(points) @ self.transform
-        return np.vstack([self.features(part) @ self.transform for part in chunks(points)])
+        return in_blocks(lambda part: self.features(part) @ self.transform, points, _EVALUATION_ROWS)
 
     def gradient(self, x: ArrayLike) -> FloatArray:
         """Gradients of the whitened features at points, (d, N, r)."""
         points = self._checked(x)
-        parts = [self.features.jet(part)[1] @ self.transform for part in chunks(points)]
+        blocks = row_blocks(len(points), _EVALUATION_ROWS)
+        parts = [self.features.jet(points[some])[1] @ self.transform for some in blocks]
         return np.concatenate(parts, axis=1) if parts else np.zeros((self.dimension, 0, self.rank))
 
     @property
@@ -143,19 +142,7 @@ class Basis:
         return points
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame(Basis):
-    """All whitened directions: those of the space, then the lifts of its boundary values."""
-
-    pde: LinearPDE
-    features: FeatureMap
-    transform: FloatArray
-    order: tuple[int, ...]
-    memory: float
-    breaks: tuple[tuple[float, ...], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class WhitenedSpace(Basis):
     """An orthonormal feature space of effective rank r with the operators of a PDE in it.
 
@@ -188,9 +175,6 @@ class WhitenedSpace(Basis):
         Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
     """
 
-    pde: LinearPDE
-    features: FeatureMap
-    transform: FloatArray
     lifts: FloatArray
     strengths: FloatArray
     trace_rows: FloatArray
@@ -200,10 +184,7 @@ class WhitenedSpace(Basis):
     unit_load: FloatArray
     mass_floor: float
     floor_candidates: tuple[float, ...]
-    order: tuple[int, ...]
-    memory: float
     health: Mapping[str, float]
-    breaks: tuple[tuple[float, ...], ...] = ()
     _spaces: dict[tuple[float, ...], WhitenedSpace] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -214,8 +195,8 @@ class WhitenedSpace(Basis):
         """The space and its lifts together, r + r1 directions; the space itself where there are none."""
         if self.strengths.size == 0:
             return self
-        both = frozen(np.hstack([self.transform, self.lifts]))
-        return Frame(self.pde, self.features, both, self.order, self.memory, self.breaks)
+        shared = {f.name: getattr(self, f.name) for f in fields(Basis)}
+        return Basis(**shared | {"transform": frozen(np.hstack([self.transform, self.lifts]))})
 
     # -- the dynamics -------------------------------------------------------------------------------------------------
 
@@ -729,7 +710,3 @@ def aligned_breaks(
         for axis, a, b in zip(found, pde.domain.lower, pde.domain.upper, strict=True)
     ]
     return inside if any(inside) else None
-
-
-def chunks(points: FloatArray) -> list[FloatArray]:
-    return [points[i : i + _EVALUATION_ROWS] for i in range(0, len(points), _EVALUATION_ROWS)]

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ConformityError, FloorError, QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
+from ..core.pieces import row_blocks
 from ..domains import Ball, BoundaryRule, Box, Domain, Rule
 from ..domains.box import per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
@@ -25,7 +26,7 @@ from ..physics.conditions import Dirichlet, Periodic, Robin
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .space import WhitenedSpace, aligned_breaks, aligned_rule, chunks, diagonalised, traced_parts
+from .space import WhitenedSpace, aligned_breaks, aligned_rule, diagonalised, traced_parts
 from .traces import boundary_rules
 
 __all__ = ["FloorGrid", "whiten"]
@@ -492,7 +493,8 @@ def _measure(
     looks = [x for name in pde.domain.parts for x, _, _ in pde.domain.boundary_rule(name, 24).blocks(_LOOK_ROWS)]
     looks += [x for x, _ in pde.domain.quadrature(24).blocks(_LOOK_ROWS)]
     if isinstance(pde.domain, Box):
-        looks += chunks(pde.domain.grid(_CHECK_GRID[features.dimension]))
+        grid = pde.domain.grid(_CHECK_GRID[features.dimension])
+        looks += [grid[some] for some in row_blocks(len(grid), _LOOK_ROWS)]
     leverage = max(float(np.square(features(x) @ T[:, :r]).sum(axis=1).max()) for x in looks)
     operator_defect = 0.0
     if pde.has_functions:
