@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from . import _moved as _moved
 from .core import errors as errors
 from .core.errors import RFKalmanError, RFKalmanWarning
 from .domains import Ball, Box, Interval, Mesh, Polygon

@@ -11,7 +11,7 @@ RFKalmanError
 ├── TimeError             time went backwards, or a reading is too old                (ValueError)
 ├── ArchiveError          a saved file is damaged, foreign or belongs to another PDE  (ValueError)
 ├── ProblemError          a problem file or table cannot be used as stated            (ValueError)
-├── ReadingsError         the header of a table does not say what its format needs    (ValueError)
+├── ReadingsError         the format or header of a table does not say what is needed (ValueError)
 ├── ResumeError           a run exists, but cannot be continued as asked              (ValueError)
 ├── StoreError            a store cannot be opened, locked, read or written           (OSError)
 │   └── DamageError       a store does not hold what was written
@@ -76,7 +76,7 @@ class ArchiveError(RFKalmanError, ValueError):
 
 
 class ReadingsError(RFKalmanError, ValueError):
-    """A table whose header does not say what the format needs."""
+    """A table of readings whose format or header does not say what is needed."""
 
 
 class ResumeError(RFKalmanError, ValueError):

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         header = json.loads(bytes(arrays.pop("header")).decode())
     except (OSError, ArchiveError):
         raise
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, TokenError, ValueError, KeyError, EOFError, RuntimeError) as error:
         raise ArchiveError(f"{path} is not a file that rfkalman wrote ({type(error).__name__}: {error}).") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ArchiveError(f"{path} is an npz file, but not one that rfkalman wrote.")
