@@ -105,6 +105,8 @@ class Source:
                 f"the strength of {self.name!r} must be a number, a TimeSeries or Unknown(...); a source that is a "
                 "function of time and place is the source= of the equation."
             )
+        if isinstance(strength, Unknown) and strength.length is not None:
+            raise ValueRangeError(f"a strength has one value, so the Unknown of {self.name!r} has no length.")
         assign(self, strength=strength)
 
     @property
