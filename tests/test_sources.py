@@ -56,10 +56,10 @@ def test_a_bump_and_the_same_function_push_alike():
 
 def test_an_unknown_strength_in_the_equation_is_a_latent_source():
     """The same prior, process and shape; the mean of the strength pushes either way."""
-    process = rk.RandomWalk(0.4)
-    declared = model_with(Source(BUMP, rk.Unknown((0.7, 0.5), process), "leak"))
+    process, wide = rk.RandomWalk(0.4), Bump([0.7, 0.5], 0.2)
+    declared = model_with(Source(wide, rk.Unknown((0.7, 0.5), process), "leak"))
     plain = rk.whiten(rk.LinearPDE(BOX, 0.05, boundary=rk.Neumann(0.0)), WAVES, 1e-8)
-    ridden = rk.Model(plain, rk.Sobolev(1.0, 0.5), blocks=[rk.LatentSource(BUMP, (0.7, 0.5), process, name="leak")])
+    ridden = rk.Model(plain, rk.Sobolev(1.0, 0.5), blocks=[rk.LatentSource(wide, (0.7, 0.5), process, name="leak")])
     a, b = declared.step(0.0, 0.6), ridden.step(0.0, 0.6)
     for of in ("F", "g", "Q"):
         assert_array_equal(getattr(a, of), getattr(b, of))
