@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time as clock
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 
 import rfkalman as rk
 from rfkalman.io.readings import TableFormat, read_csv
+from rfkalman.job import Clock, SensorTable, Setup
 from rfkalman.runs import Runner
 
 from . import peers
@@ -62,48 +61,18 @@ def run() -> list[Row]:
     ]
 
 
-@dataclass(frozen=True)
-class _Clock:
-    reorder_ns: int = 5 * _MINUTE
-
-    def to_model(self, t_ns: int) -> float:
-        return (t_ns - _ORIGIN) / (60 * _MINUTE)
-
-    def from_model(self, t: float) -> int:
-        return _ORIGIN + round(t * 60 * _MINUTE)
-
-    def batch_ns(self, t_ns: Any) -> Any:
-        return t_ns
-
-
-@dataclass(frozen=True)
-class _Sensors:
-    ids: tuple[str, ...]
-    noise_std: np.ndarray
-    inside: np.ndarray
-
-    def index(self, name: str) -> int | None:
-        return int(name[1:]) if name[1:].isdigit() and int(name[1:]) < len(self.ids) else None
-
-
-class _Problem:
-    def canonical(self) -> str:
-        return "benchmark"
-
-
-class _Setup:
+def _setup() -> Setup:
     """The unit square with a thousand sensors, as a problem file would give it."""
-
-    problem, clock, valid_range, gate, hash = _Problem(), _Clock(), (-1e3, 1e3), None, "benchmark"
-
-    def __init__(self) -> None:
-        self.model = rk.Model(peers.unit_square(), rk.isotropic(1.0), process_noise=rk.isotropic(0.1))
-        self.coords = np.random.default_rng(51).random((SENSORS, 2))
-        names = tuple(f"s{i:03d}" for i in range(SENSORS))
-        self.sensors = _Sensors(names, np.full(SENSORS, 0.1), np.ones(SENSORS, dtype=bool))
-
-    def functional(self, indices: Sequence[int] | np.ndarray) -> Any:
-        return rk.points(self.coords[np.asarray(indices)])
+    names = tuple(f"s{i:03d}" for i in range(SENSORS))
+    coords = np.random.default_rng(51).random((SENSORS, 2))
+    return Setup(
+        rk.Model(peers.unit_square(), rk.isotropic(1.0), process_noise=rk.isotropic(0.1)),
+        SensorTable(names, coords, np.full(SENSORS, 0.1), np.ones(SENSORS, dtype=bool), np.zeros(SENSORS)),
+        Clock("UTC", _ORIGIN, 60 * _MINUTE, reorder_ns=5 * _MINUTE),
+        valid_range=(-1e3, 1e3),
+        hash="benchmark",
+        configuration="benchmark",
+    )
 
 
 def _table(path: Path) -> Path:
@@ -126,7 +95,7 @@ def _parse(table: Path) -> float:
 
 def _stream(store: Path, table: Path, gather: bool) -> tuple[float, float, list[float], int]:
     """Processor seconds and elapsed ones, resident set after each tenth, bytes on disk."""
-    setup, memory = _Setup(), []
+    setup, memory = _setup(), []
     start, began = clock.process_time(), clock.perf_counter()
 
     def noted(position: Any) -> Any:

@@ -28,6 +28,7 @@ NEEDS_APP = {"cli", "problem"}
 
 #: The rooms in the order of the data: a room imports rooms before it.
 ROOMS = [
+    "_moved",
     "core",
     "statespace",
     "propagators",

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import netCDF4
@@ -37,6 +36,7 @@ from rfkalman.io import _export_plan
 from rfkalman.io._export_cf import axis_names, udunits
 from rfkalman.io._export_plan import exceedance, iso, make_grid
 from rfkalman.io.export import ExportError, export, readings_to_frame, to_xarray
+from rfkalman.job import Clock, Labels, OutputPlan, SensorTable, Setup
 from rfkalman.problem import Problem
 from rfkalman.runs.session import Run, run
 
@@ -134,16 +134,14 @@ class Fields:
         self.asked: list[int] = []
         names = ("x", "y", "z")[: domain.dimension]
         shown = {"title": "", "field": "head", "unit": "m", "length_unit": "m", "axes": names, "time_unit": "h"}
-        self.setup = SimpleNamespace(
-            problem=SimpleNamespace(to_toml=lambda: "version = 1\n"),
-            model=SimpleNamespace(space=space, start=0.0, blocks=()),
-            sensors=SimpleNamespace(ids=()),
-            clock=SimpleNamespace(
-                zone=None, origin_ns=0, unit_ns=HOUR, relative=False, from_model=lambda t: round(t * HOUR)
-            ),
-            labels=SimpleNamespace(**(shown | labels)),
-            output=SimpleNamespace(map_times_ns=(), map_every_ns=None, thresholds=(), level=0.9, resolution=11),
+        self.setup = Setup(
+            rk.Model(space, prior=rk.isotropic(1.0)),
+            SensorTable((), np.zeros((0, domain.dimension)), np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0)),
+            Clock(None, origin_ns=0, unit_ns=HOUR),
+            labels=Labels(**(shown | labels)),
+            output=OutputPlan(resolution=11),
             hash="0" * 64,
+            toml="version = 1\n",
         )
 
     def field_at(self, t_ns: int) -> rk.Field:

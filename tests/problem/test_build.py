@@ -424,7 +424,7 @@ def test_plans_for_input_and_output(tmp_path):
     assert setup.valid_range == (-40.0, 50.0) and setup.gate == 5.0
     assert setup.output.map_times_ns == (6 * hour, round(2.5 * hour))
     assert setup.output.thresholds == pytest.approx((0.0,), abs=1e-12)
-    form = setup.table_format()
+    form = setup.input
     assert form.sensor is None and form.known == ("A", "B")
 
 

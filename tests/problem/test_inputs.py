@@ -328,7 +328,7 @@ def test_a_cell_that_is_no_number_is_noticed_and_named_by_the_run(tmp_path, caps
 def _chunks(problem: Problem):
     from rfkalman.io.readings import read_csv
 
-    return list(read_csv(problem.path(problem.input.files[0]), problem.build().table_format()))
+    return list(read_csv(problem.path(problem.input.files[0]), problem.build().input))
 
 
 def test_days_up_to_twelve_are_asked_for(tmp_path):

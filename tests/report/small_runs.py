@@ -122,7 +122,7 @@ def finished(
     store = folder / "run.sqlite"
     with Runner.open(store, setup, facts=facts) as runner:
         if lines:
-            runner.consume(source, lambda position: read_csv(table, setup.table_format(), start=position))
+            runner.consume(source, lambda position: read_csv(table, setup.input, start=position))
         runner.flush()
     with RunRecord.open(store, setup) as record:
         yield record, setup

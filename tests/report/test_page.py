@@ -554,7 +554,7 @@ def test_reports_of_the_examples_stay_small(name: str, tmp_path: Path, study_tab
     setup = Problem.from_toml(str(files("rfkalman.problem").joinpath("examples", name, "problem.toml"))).build()
     with Runner.open(tmp_path / "run.sqlite", setup) as runner:
         for source in setup.input.files:
-            runner.consume(source.name, lambda at, source=source: read_csv(source, setup.table_format(), start=at))
+            runner.consume(source.name, lambda at, source=source: read_csv(source, setup.input, start=at))
         runner.flush()
     with RunRecord.open(tmp_path / "run.sqlite", setup) as record:
         started = time.perf_counter()

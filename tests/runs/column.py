@@ -14,94 +14,19 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import rfkalman as rk
 from rfkalman.io.readings import TableFormat, read_csv
+from rfkalman.job import Clock, SensorTable, Setup
 from rfkalman.runs import Runner
 
 HOUR_NS = 3_600_000_000_000
 ORIGIN_NS = 1_700_000_000_000_000_000 - 1_700_000_000_000_000_000 % HOUR_NS
-
-
-@dataclass(frozen=True)
-class Clock:
-    """The clock of the interface, in hours from a whole hour."""
-
-    origin_ns: int = ORIGIN_NS
-    unit_ns: int = HOUR_NS
-    step_ns: int | None = None
-    reorder_ns: int | None = 3 * HOUR_NS
-    ahead_ns: int = 3 * HOUR_NS
-    zone: str | None = "UTC"
-
-    def to_model(self, t_ns: int) -> float:
-        return (int(t_ns) - self.origin_ns) / self.unit_ns
-
-    def from_model(self, t: float) -> int:
-        return self.origin_ns + round(t * self.unit_ns)
-
-    def batch_ns(self, t_ns: Any) -> Any:
-        if self.step_ns is None:
-            return t_ns
-        return self.origin_ns + (2 * (t_ns - self.origin_ns) + self.step_ns) // (2 * self.step_ns) * self.step_ns
-
-
-@dataclass(frozen=True)
-class Sensors:
-    ids: tuple[str, ...]
-    coords: np.ndarray
-    noise_std: np.ndarray
-    inside: np.ndarray
-
-    def index(self, name: str) -> int | None:
-        return self.ids.index(name) if name in self.ids else None
-
-
-@dataclass(frozen=True)
-class Configuration:
-    text: str
-
-    def canonical(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Column:
-    """A setup with the interface that runner and record need."""
-
-    model: rk.Model
-    sensors: Sensors
-    clock: Clock
-    problem: Configuration
-    valid_range: tuple[float, float] = (-40.0, 60.0)
-    gate: float | None = None
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def space(self) -> rk.WhitenedSpace:
-        return self.model.space
-
-    @property
-    def hash(self) -> str:
-        return hashlib.sha256(self.problem.text.encode()).hexdigest()
-
-    @property
-    def input(self) -> Any:
-        return SimpleNamespace(files=(), format="csv")
-
-    def table_format(self) -> TableFormat:
-        return TableFormat()
-
-    def functional(self, indices: Any) -> Any:
-        rows = np.asarray(indices, dtype=int).reshape(-1)
-        return rk.points(self.sensors.coords[rows], ids=[self.sensors.ids[i] for i in rows])
 
 
 @lru_cache(maxsize=4)
@@ -114,12 +39,24 @@ def _model(features: int) -> rk.Model:
     return rk.Model(space, prior=start, process_noise=rk.Sobolev(std=0.05, length=0.5))
 
 
-def setup(features: int = 24, *, text: str = "version = 1\n", gate: float | None = None, **clock: Any) -> Column:
+def setup(features: int = 24, *, text: str = "version = 1\n", gate: float | None = None, **clock: Any) -> Setup:
     """The column; the fourth inside thermometer is coarser, the last one hangs outside."""
     ids = ("T05", "T20", "T50", "T90", "air")
     coords = np.array([[0.05], [0.2], [0.5], [0.9], [-0.3]])
-    sensors = Sensors(ids, coords, np.array([0.1, 0.1, 0.1, 0.2, 0.1]), np.array([True, True, True, True, False]))
-    return Column(_model(features), sensors, replace(Clock(), **clock), Configuration(text), gate=gate)
+    inside = np.array([True, True, True, True, False])
+    return Setup(
+        _model(features),
+        SensorTable(ids, coords, np.array([0.1, 0.1, 0.1, 0.2, 0.1]), inside, np.zeros(5)),
+        Clock(
+            **{"zone": "UTC", "origin_ns": ORIGIN_NS, "unit_ns": HOUR_NS, "reorder_ns": 3 * HOUR_NS}
+            | {"ahead_ns": 3 * HOUR_NS}
+            | clock
+        ),
+        valid_range=(-40.0, 60.0),
+        gate=gate,
+        hash=hashlib.sha256(text.encode()).hexdigest(),
+        configuration=text,
+    )
 
 
 def stamp(hours: float) -> str:
@@ -180,7 +117,7 @@ def write_table(path: Path, lines: list[str]) -> Path:
 def run(
     store: Path,
     table: Path,
-    given: Column,
+    given: Setup,
     *,
     chunk_rows: int = 65_536,
     gather: bool = False,

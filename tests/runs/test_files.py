@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.runs.column import HOUR_NS, ORIGIN_NS, Column, clean_lines, contents, setup, stamp, write_table
+from tests.runs.column import HOUR_NS, ORIGIN_NS, clean_lines, contents, setup, stamp, write_table
 
 from rfkalman.core.errors import RFKalmanWarning
+from rfkalman.job import Setup
 from rfkalman.runs import Runner
 from rfkalman.runs import runner as runner_module
 from rfkalman.runs.session import follow, run
@@ -28,7 +29,7 @@ def text(lines: Iterable[str]) -> str:
 
 
 def look(
-    store: Path, places: Iterable[Path], *between: Callable[[], object], column: Column = COLUMN, **options
+    store: Path, places: Iterable[Path], *between: Callable[[], object], column: Setup = COLUMN, **options
 ) -> tuple[dict[str, int], list[str]]:
     """One session of `watch`: look, do something, look again, ...; gives the counts and what was said."""
     said: list[str] = []
@@ -51,7 +52,7 @@ def final(store: Path) -> list:
     return contents(store)["final"]
 
 
-def wanted(folder: Path, lines: Iterable[str], column: Column = COLUMN) -> list:
+def wanted(folder: Path, lines: Iterable[str], column: Setup = COLUMN) -> list:
     """The posterior of `run` over these readings."""
     table = write_table(folder / "union.csv", list(lines))
     store = folder / "union"

@@ -471,7 +471,7 @@ def test_a_changed_configuration_is_refused_with_the_difference_shown(tmp_path):
         with pytest.raises(ResumeError, match=r"(?s)another configuration.*-noise = 0\.1\n\+noise = 0\.2"):
             opener(path, other)
     assert path.read_bytes() == before
-    same_text = replace(setup(), problem=setup(text="version = 1\nnoise = 0.1\ntime = 'h'\n").problem)
+    same_text = replace(setup(), configuration="version = 1\nnoise = 0.1\ntime = 'h'\n")
     hidden = type("Hidden", (), {"__getattr__": lambda self, name: getattr(same_text, name), "hash": "x"})()
     with pytest.raises(ResumeError, match="a file it names"):
         Runner.open(path, hidden)

@@ -9,6 +9,7 @@ RFKalmanError
 ├── QuadratureError       the quadrature cannot carry the requested whitening         (ArithmeticError)
 ├── FloorError            the mass floor keeps nothing, or rounding noise             (ValueError)
 ├── TimeError             time went backwards, or a reading is too old                (ValueError)
+├── ReadingsError         a table's format or header does not say what is needed       (ValueError)
 ├── ArchiveError          a saved file is damaged, foreign or belongs to another PDE  (ValueError)
 └── MissingExtraError     an optional dependency is not installed                     (ImportError)
 
@@ -59,6 +60,10 @@ class FloorError(RFKalmanError, ValueError):
 
 class TimeError(RFKalmanError, ValueError):
     """Time runs backwards, or a reading is older than what is kept."""
+
+
+class ReadingsError(RFKalmanError, ValueError):
+    """A table of readings whose format or header does not say what is needed."""
 
 
 class ArchiveError(RFKalmanError, ValueError):

@@ -284,7 +284,7 @@ def global_attributes(maps: Maps, crs: int | None = None) -> dict[str, str]:
         "comment": "mean and std are of the field given all readings up to each time; after the last analysis they are "
         "a forecast. Points outside the domain are NaN.",
         "configuration_sha256": setup.hash,
-        "problem": setup.problem.to_toml(),
+        "problem": setup.toml,
     }
     done = record.analysis_times
     if done.size and not setup.clock.relative:

@@ -15,8 +15,8 @@ from scipy.special import ndtr, ndtri
 from ..core.checks import FloatArray, as_count, as_finite, as_number, frozen
 from ..core.errors import RFKalmanError, TimeError, ValueRangeError
 from ..domains.base import Domain
+from ..job import Clock, Setup
 from ..model.field import Field
-from ..model.model import Model
 from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [
@@ -26,11 +26,8 @@ __all__ = [
     "ExportError",
     "Grid",
     "Maps",
-    "RecordLike",
-    "SetupLike",
+    "Record",
     "Slabs",
-    "StripLike",
-    "UnknownLike",
     "chosen_times",
     "iso",
     "make_grid",
@@ -60,101 +57,11 @@ class ExportError(RFKalmanError, OSError):
 # -- what is needed of a run -------------------------------------------------------------------------------------------
 
 
-class ClockLike(Protocol):
-    @property
-    def zone(self) -> str | None: ...
-    @property
-    def unit_ns(self) -> int: ...
-    @property
-    def origin_ns(self) -> int: ...
-    @property
-    def relative(self) -> bool: ...
-    def from_model(self, t: float, /) -> int: ...
-
-
-class LabelsLike(Protocol):
-    @property
-    def title(self) -> str: ...
-    @property
-    def field(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def length_unit(self) -> str: ...
-    @property
-    def axes(self) -> tuple[str, ...]: ...
-
-
-class OutputLike(Protocol):
-    @property
-    def map_times_ns(self) -> tuple[int, ...]: ...
-    @property
-    def map_every_ns(self) -> int | None: ...
-    @property
-    def thresholds(self) -> tuple[float, ...]: ...
-    @property
-    def level(self) -> float: ...
-    @property
-    def resolution(self) -> int: ...
-
-
-class SensorsLike(Protocol):
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-
-
-class ProblemLike(Protocol):
-    def to_toml(self) -> str: ...
-
-
-class SetupLike(Protocol):
-    """What is needed of a built problem."""
+class Record(Protocol):
+    """The record of a run, as far as an export reads it; ``rfkalman.runs.RunRecord`` is one."""
 
     @property
-    def problem(self) -> ProblemLike: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def sensors(self) -> SensorsLike: ...
-    @property
-    def clock(self) -> ClockLike: ...
-    @property
-    def labels(self) -> LabelsLike: ...
-    @property
-    def output(self) -> OutputLike: ...
-    @property
-    def hash(self) -> str: ...
-
-
-class StripLike(Protocol):
-    @property
-    def sensor(self) -> str: ...
-    @property
-    def time_ns(self) -> IntArray: ...
-    @property
-    def measured(self) -> FloatArray: ...
-    @property
-    def predicted(self) -> FloatArray: ...
-    @property
-    def predicted_std(self) -> FloatArray: ...
-    @property
-    def status(self) -> NDArray[np.object_]: ...
-
-
-class UnknownLike(Protocol):
-    @property
-    def time_ns(self) -> IntArray: ...
-    @property
-    def mean(self) -> FloatArray: ...
-    @property
-    def std(self) -> FloatArray: ...
-
-
-class RecordLike(Protocol):
-    """What is needed of the record of a run."""
-
-    @property
-    def setup(self) -> Any: ...
+    def setup(self) -> Setup: ...
     @property
     def meta(self) -> Mapping[str, str]: ...
     @property
@@ -164,8 +71,8 @@ class RecordLike(Protocol):
     @property
     def analysis_times(self) -> IntArray: ...
     def field_at(self, t_ns: int, /) -> Field: ...
-    def strips(self, sensors: Sequence[str | int], /) -> Sequence[StripLike]: ...
-    def unknowns_over_time(self) -> Mapping[str, UnknownLike]: ...
+    def strips(self, sensors: Sequence[str | int], /) -> Sequence[Any]: ...
+    def unknowns_over_time(self) -> Mapping[str, Any]: ...
 
 
 # -- where -------------------------------------------------------------------------------------------------------------
@@ -232,7 +139,7 @@ def make_grid(domain: Domain, resolution: int) -> Grid:
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
-def chosen_times(times: Any, record: RecordLike, setup: SetupLike) -> IntArray:
+def chosen_times(times: Any, record: Record, setup: Setup) -> IntArray:
     """UTC nanoseconds in increasing order, each once: those given, or those of the output plan, or the analyses."""
     if times is not None:
         found = _given_times(times, setup.clock)
@@ -254,7 +161,7 @@ def chosen_times(times: Any, record: RecordLike, setup: SetupLike) -> IntArray:
     return found
 
 
-def _planned_times(record: RecordLike, setup: SetupLike) -> IntArray:
+def _planned_times(record: Record, setup: Setup) -> IntArray:
     plan, done = setup.output, record.analysis_times
     if plan.map_times_ns:
         return np.array(plan.map_times_ns, dtype=np.int64)
@@ -274,7 +181,7 @@ def _planned_times(record: RecordLike, setup: SetupLike) -> IntArray:
     return done[keep]
 
 
-def _given_times(times: Any, clock: ClockLike) -> IntArray:
+def _given_times(times: Any, clock: Clock) -> IntArray:
     listed = [times] if isinstance(times, (str, datetime, int, np.generic)) else times
     array = np.asarray(listed)
     if array.ndim == 1 and array.dtype.kind in "iu":
@@ -292,7 +199,7 @@ def _given_times(times: Any, clock: ClockLike) -> IntArray:
     return np.array([_instant(value, clock, zone) for value in listed], dtype=np.int64)
 
 
-def _instant(value: Any, clock: ClockLike, zone: Zone | None) -> int:
+def _instant(value: Any, clock: Clock, zone: Zone | None) -> int:
     # numpy counts its timedeltas among the integers.
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
         return int(value)
@@ -333,8 +240,8 @@ def iso(t_ns: int, zone: str | None) -> str:
 class Maps:
     """Everything that was asked for, checked: where, when and which quantities."""
 
-    record: RecordLike
-    setup: SetupLike
+    record: Record
+    setup: Setup
     grid: Grid
     times_ns: IntArray
     thresholds: FloatArray
@@ -342,13 +249,7 @@ class Maps:
 
     @classmethod
     def plan(
-        cls,
-        record: RecordLike,
-        setup: SetupLike,
-        times: Any,
-        resolution: int | None,
-        thresholds: Any,
-        level: float | None,
+        cls, record: Record, setup: Setup, times: Any, resolution: int | None, thresholds: Any, level: float | None
     ) -> Maps:
         """Check the request, and fill it up from the output plan of the problem."""
         given = setup.output.thresholds if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=float))

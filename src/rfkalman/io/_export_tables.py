@@ -10,10 +10,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..core.checks import FloatArray, missing_extra
+from ..job import Setup
 from ._export_cf import axis_names, duration, global_attributes, udunits
 from ._export_files import explained
 from ._export_geotiff import band_names
-from ._export_plan import Maps, RecordLike, SetupLike, Slabs, StripLike, iso
+from ._export_plan import Maps, Record, Slabs, iso
 from .timestamps import IntArray
 
 __all__ = ["description", "frame", "guarded", "write_maps", "write_strips", "write_unknowns"]
@@ -59,7 +60,7 @@ def write_maps(maps: Maps, target: Path, part: Path, progress: Progress) -> None
             progress((i + 1) / maps.times_ns.size)
 
 
-def _strips(record: RecordLike, ids: Sequence[str]) -> Iterator[StripLike]:
+def _strips(record: Record, ids: Sequence[str]) -> Iterator[Any]:
     """Sensor by sensor, as many at a time as memory is meant to hold; every group is a pass over the readings."""
     total = max(1, sum(record.counts.values()))
     group = max(1, len(ids) * _READINGS // total)
@@ -67,7 +68,7 @@ def _strips(record: RecordLike, ids: Sequence[str]) -> Iterator[StripLike]:
         yield from record.strips(list(ids[start : start + group]))
 
 
-def write_strips(record: RecordLike, setup: SetupLike, target: Path, part: Path) -> None:
+def write_strips(record: Record, setup: Setup, target: Path, part: Path) -> None:
     """One line per reading of a known sensor, by sensor and time, with what was predicted before it was read."""
     with explained(target), _opened(part) as stream:
         stream.write("time,sensor,measured,predicted,predicted_std,status\n")
@@ -78,7 +79,7 @@ def write_strips(record: RecordLike, setup: SetupLike, target: Path, part: Path)
             stream.write(_lines([_stamps(strip.time_ns, setup.clock), [_quoted(strip.sensor)] * n, *numbers, status]))
 
 
-def write_unknowns(record: RecordLike, setup: SetupLike, target: Path, part: Path) -> None:
+def write_unknowns(record: Record, setup: Setup, target: Path, part: Path) -> None:
     """One line per analysis and value of an unknown: boundary values, sources, offsets."""
     with explained(target), _opened(part) as stream:
         stream.write("time,unknown,component,mean,std\n")
@@ -162,7 +163,7 @@ def _described(column: Column) -> dict[str, str]:
     return {"titles": name, "datatype": kind, "dc:description": text} | ({"schema:unitText": unit} if unit else {})
 
 
-def frame(record: RecordLike) -> Any:
+def frame(record: Record) -> Any:
     """All readings of known sensors as a ``pandas.DataFrame``."""
     try:
         import pandas as pd  # type: ignore[import-untyped]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from ..core.errors import RFKalmanError
+from ..core.errors import ReadingsError
+from ..job.plan import Limits, TableFormat
 from ._reasons import Reason
 from .timestamps import IntArray, TimeRule, Zone
 
@@ -38,11 +39,6 @@ __all__ = [
 REASONS = tuple(str(reason) for reason in Reason)
 #: Bytes of a rejected line that are kept.
 EXCERPT = 120
-_MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None")
-
-
-class ReadingsError(RFKalmanError, ValueError):
-    """A table whose header does not say what the format needs."""
 
 
 class Position(NamedTuple):
@@ -58,111 +54,6 @@ class Rejected(NamedTuple):
     line: int
     reason: str
     excerpt: str
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds memory and belief: line, columns, name and JSON depth at most; times from and to."""
-
-    line_bytes: int = 1 << 20
-    fields: int = 20_000
-    name_chars: int = 200
-    json_depth: int = 8
-    earliest_ns: int = TimeRule().earliest_ns
-    latest_ns: int = TimeRule().latest_ns
-
-
-@dataclass(frozen=True, slots=True)
-class TableFormat:
-    """How a table is laid out.
-
-    Parameters
-    ----------
-    time : str
-        Column (or JSON key) of the time.
-    sensor : str or None
-        Column of the sensor's name; None for a wide table, one column per sensor.
-    value : str
-        Column of the value, in a long table.
-    columns : mapping of str to str
-        For a wide table: column to sensor name. Empty: every column but the time, restricted to ``known`` if given.
-    known : tuple of str, optional
-    where : mapping of str to str
-        Only lines with these texts in these columns are read; the others are counted as skipped.
-    missing : tuple of str
-        Texts that say that there is no value. One that is a number (``"-9999"``) also matches in other spellings.
-    zone : str, optional
-        IANA name of the zone of times that state none; None refuses them.
-    ambiguous : str
-        ``"first"``, ``"second"`` or ``"reject"``: local times that come twice in autumn.
-    number_ns, origin_ns : int
-        For times that are plain numbers: nanoseconds in one, counted from where.
-    delimiter, decimal : str
-        One character each.
-    dates : str, optional
-        How dates are written that are not ISO 8601: ``"day first"``, ``"month first"`` or ``"year first"``.
-    names_line, data_line : int
-        Lines (from 1) of the column names and of the first reading; by default the first, and the one after the names.
-    encoding : str
-        Of a text table: ``"utf-8"`` or ``"cp1252"``.
-    sheet : str, optional
-        Of a workbook; by default its first.
-    exclude : tuple of str
-        Sensors whose readings are passed over, counted as skipped.
-    factor, shift : float
-        Value handed on = factor * value in the table + shift.
-    limits : Limits
-    """
-
-    time: str = "time"
-    sensor: str | None = "sensor_id"
-    value: str = "value"
-    columns: Mapping[str, str] = field(default_factory=dict)
-    known: tuple[str, ...] | None = None
-    where: Mapping[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = _MISSING
-    zone: str | None = None
-    ambiguous: str = "first"
-    number_ns: int | None = None
-    origin_ns: int = 0
-    delimiter: str = ","
-    decimal: str = "."
-    factor: float = 1.0
-    shift: float = 0.0
-    limits: Limits = field(default_factory=Limits)
-    dates: str | None = None
-    names_line: int = 1
-    data_line: int | None = None
-    encoding: str = "utf-8"
-    sheet: str | None = None
-    exclude: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, text in (("delimiter", self.delimiter), ("decimal", self.decimal)):
-            if len(text) != 1 or (not " " <= text <= "~" and text != "\t") or text.isalnum() or text in "\"'+-":
-                raise ReadingsError(f"{name} must be one plain character such as ',' or ';'; got {text!r}.")
-        if self.decimal not in ".,":
-            raise ReadingsError(f"decimal must be '.' or ','; got {self.decimal!r}.")
-        if self.encoding not in ("utf-8", "cp1252"):
-            raise ReadingsError(f"encoding must be 'utf-8' or 'cp1252'; got {self.encoding!r:.40}.")
-        if not 1 <= self.names_line < self.first_line <= 10_000:
-            raise ReadingsError(
-                f"names_line and data_line must be line numbers, one after the other; got {self.names_line} and "
-                f"{self.first_line}."
-            )
-        if not isinstance(self.missing, tuple):
-            raise ReadingsError(f"missing must be a tuple of texts such as ('', 'NA'); got {self.missing!r:.60}.")
-
-    @property
-    def first_line(self) -> int:
-        """Line of the first reading."""
-        return self.names_line + 1 if self.data_line is None else self.data_line
-
-    def time_rule(self) -> TimeRule:
-        """How its times are read."""
-        zone = None if self.zone is None else Zone(self.zone, self.ambiguous)
-        limits = self.limits
-        return TimeRule(zone, self.number_ns, self.origin_ns, limits.earliest_ns, limits.latest_ns, self.dates)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,7 +129,10 @@ class Cells:
 
     def __init__(self, layout: TableFormat) -> None:
         self.layout = layout
-        self.time = layout.time_rule()
+        zone, limits = None if layout.zone is None else Zone(layout.zone, layout.ambiguous), layout.limits
+        self.time = TimeRule(
+            zone, layout.number_ns, layout.origin_ns, limits.earliest_ns, limits.latest_ns, layout.dates
+        )
         self._last: tuple[str, int | str] = ("", Reason.NOT_A_TIME)
         self.missing = frozenset(text.strip() for text in layout.missing)
         self.sentinels = frozenset(x for x in map(self._float, self.missing) if x is not None and math.isfinite(x))

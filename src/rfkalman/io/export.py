@@ -10,13 +10,14 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from ..core.errors import ValueRangeError
+from ..job import Setup
 from ._export_arrays import dataset, write_netcdf, write_zarr
 from ._export_files import Scratch, explained
 from ._export_geotiff import as_epsg, georeference, tiff_targets, write_tiff
-from ._export_plan import ExportError, Maps, RecordLike, SetupLike, Slabs
+from ._export_plan import ExportError, Maps, Record, Slabs
 from ._export_tables import description, frame, guarded, write_maps, write_strips, write_unknowns
 
-__all__ = ["FORMATS", "ExportError", "RecordLike", "SetupLike", "export", "guarded", "readings_to_frame", "to_xarray"]
+__all__ = ["FORMATS", "ExportError", "Record", "export", "guarded", "readings_to_frame", "to_xarray"]
 
 #: Suffix of a path -> format.
 FORMATS = {
@@ -37,8 +38,8 @@ Progress = Callable[[float], object]
 
 
 def export(
-    record: RecordLike,
-    setup: SetupLike,
+    record: Record,
+    setup: Setup,
     path: str | os.PathLike[str],
     *,
     format: str | None = None,
@@ -103,8 +104,8 @@ def export(
 
 
 def to_xarray(
-    record: RecordLike,
-    setup: SetupLike,
+    record: Record,
+    setup: Setup,
     *,
     times: Times | None = None,
     resolution: int | None = None,
@@ -121,7 +122,7 @@ def to_xarray(
     return dataset(Maps.plan(record, setup, times, resolution, thresholds, level))
 
 
-def readings_to_frame(record: RecordLike) -> Any:
+def readings_to_frame(record: Record) -> Any:
     """All readings of known sensors as a ``pandas.DataFrame`` in the order of time.
 
     Returns

@@ -1,11 +1,11 @@
 """The problem file and its Python twin: one statement of sensors and physics, validated, with units."""
 
 from ..core.checks import missing_extra
+from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 
 try:
     from .errors import Complaint, ProblemError
     from .file import Problem
-    from .setup import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 except ImportError as error:
     if (error.name or "").split(".")[0] not in ("pydantic", "pydantic_core", "pint", "tomli_w"):
         raise

@@ -14,6 +14,7 @@ import numpy as np
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
 from ..domains import Ball, Box, Domain, Interval, Mesh, Polygon
+from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model.model import Model
 from ..model.priors import FromFunction, Prior, Sobolev, isotropic
 from ..model.unknowns import Block, SensorOffset, SourceField
@@ -38,7 +39,6 @@ from .schema import (
     VelocityTable,
     dotted,
 )
-from .setup import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from .tables import mesh, missing_files, moment_ns, moments, outline, read_sensors, time_series, written
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _NARROWEST = 1e-5
 
 
 def build(problem: Problem) -> Setup:
-    """Make a problem ready to run; see :class:`~rfkalman.problem.setup.Setup` for what comes out."""
+    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out."""
     try:
         # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
         with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -87,8 +87,6 @@ def _built(problem: Problem) -> Setup:
     _remark_on_jumps(problem, pde, warned)
     low, high = problem.numbers("input.range") if problem.input.range is not None else (-math.inf, math.inf)
     return Setup(
-        problem=problem,
-        space=space,
         model=model,
         sensors=sensors,
         clock=clock,
@@ -102,11 +100,14 @@ def _built(problem: Problem) -> Setup:
             tuple(problem.axes),
             problem.time.unit,
         ),
-        input=_input(problem, clock),
+        input=_input(problem, clock, sensors),
         output=_output(problem, clock),
         notes=tuple(notes),
         warnings=tuple(dict.fromkeys(warned)),
         hash=problem.digest(),
+        configuration=problem.canonical(),
+        toml=problem.to_toml(),
+        problem=problem,
     )
 
 
@@ -169,28 +170,30 @@ def _clock(problem: Problem) -> Clock:
     return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
 
 
-def _input(problem: Problem, clock: Clock) -> InputPlan:
-    given = problem.input
+def _input(problem: Problem, clock: Clock, sensors: SensorTable) -> InputPlan:
+    given, origin_ns = problem.input, clock.origin_ns
+    if given.time_since is not None:
+        origin_ns = moment_ns(problem, "input.time_since", given.time_since, moments(problem))
     factor, shift = (1.0, 0.0) if given.unit is None else problem.units.affine(given.unit)
     return InputPlan(
         files=tuple(problem.path(name) for name in given.files),
         format=given.format,
-        layout=given.layout,
         time=given.time,
-        sensor=given.sensor,
+        sensor=None if given.layout == "wide" else given.sensor,
         value=given.value,
         columns=dict(given.columns),
+        known=sensors.ids if given.layout == "wide" and not given.columns else None,
         where=dict(given.where),
         missing=tuple(given.missing),
+        zone=clock.zone,
         number_ns=None if given.time_unit is None else problem.units.nanoseconds(given.time_unit),
         factor=factor,
         shift=shift,
         delimiter=given.delimiter,
-        origin_ns=None
-        if given.time_since is None
-        else moment_ns(problem, "input.time_since", given.time_since, moments(problem)),
+        origin_ns=origin_ns,
         dates=given.dates,
-        written=written(given),
+        exclude=tuple(problem.sensors.exclude),
+        **written(given),
     )
 
 

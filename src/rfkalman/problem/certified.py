@@ -14,11 +14,12 @@ from ..certificates.overview import Overview, certify
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..core.linalg import triangularise
+from ..job import Setup
+from ..job.clock import IntArray
 from ..propagators import Exponential
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .file import Problem
-from .setup import IntArray, Setup
 
 __all__ = ["certify_problem"]
 

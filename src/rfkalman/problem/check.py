@@ -22,9 +22,9 @@ from ..core.errors import RFKalmanError
 from ..filters import kalman
 from ..io.readings import Chunk, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
 from ..io.store import STATUSES, Status
+from ..job import Setup
 from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
 from ..statespace.values import Gaussian, Observation
-from .setup import Setup
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -333,7 +333,7 @@ def _memory(setup: Setup) -> float:
 
 def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
     """Readings, and the file they are from."""
-    layout = setup.table_format()
+    layout = setup.input
     if readings is True:
         if not setup.input.files:
             raise setup.problem.error("input.files", "names no files to check.")

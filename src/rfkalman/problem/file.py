@@ -40,10 +40,10 @@ from .schema import (
 from .units import LARGEST, Units
 
 if TYPE_CHECKING:
+    from ..job import Setup
     from ..runs.runner import Progress
     from ..runs.session import Run
     from .check import CheckReport
-    from .setup import Setup
 
 __all__ = ["Problem"]
 

@@ -18,11 +18,11 @@ from ..domains import Mesh, Polygon
 from ..io.readings import ReadingsError, is_workbook
 from ..io.texts import cut_lines, number
 from ..io.timestamps import TimeRule
+from ..job import Clock
 from ..physics.conditions import TimeSeries
 from .errors import Complaint, ProblemError
 from .places import FARTHEST_M, local_plane
 from .schema import LIMITS, Series, Written, dotted
-from .setup import Clock
 
 if TYPE_CHECKING:
     from .file import Problem

@@ -130,7 +130,7 @@ def again_section(view: View, command: str, versions: dict[str, str], now: int) 
     facts += [(key, meta[key]) for key in ("seed",) if key in meta]
     facts += list(versions.items())
     parts.append(table(("what", "value"), facts, label="Facts of the run"))
-    parts.append(folded("The problem file", [Html(f"<pre>{words(view.setup.problem.to_toml())}</pre>")]))
+    parts.append(folded("The problem file", [Html(f"<pre>{words(view.setup.toml)}</pre>")]))
     events = list(view.record.events)
     if events:
         rows = [

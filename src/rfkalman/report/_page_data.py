@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from ..io.store import STATUSES, Source, Status
+from ..io.store import STATUSES, Status
 from ..io.timestamps import IntArray
 from ..model.field import Field
 from ..model.model import UnknownReport
-from ..runs.record import Strip, Told
-from ..runs.verdict import Alarm, Consistency
+from ..runs.record import RunRecord, Strip
 from ..space.space import Basis
 from ..statespace.values import Gaussian
 from ._draw import Plane, half_width
 
 if TYPE_CHECKING:
-    from ..problem.setup import Setup
+    from ..job import Setup
 
 __all__ = [
     "Frame",
     "Frames",
     "Raster",
-    "RecordLike",
     "SensorRow",
     "choose_strips",
     "column_times",
@@ -46,38 +44,6 @@ __all__ = [
 #: A pause this many times as long as those around it is a gap.
 _GAP = 6.0
 _ROWS = 8192
-
-
-class RecordLike(Protocol):
-    """What a report reads of a run; ``rfkalman.runs.RunRecord`` is one."""
-
-    @property
-    def meta(self) -> dict[str, str]: ...
-    @property
-    def versions(self) -> dict[str, str]: ...
-    @property
-    def counts(self) -> dict[str, int]: ...
-    @property
-    def arrived(self) -> int: ...
-    @property
-    def reasons(self) -> dict[str, dict[str, int]]: ...
-    @property
-    def sources(self) -> Sequence[Source]: ...
-    @property
-    def events(self) -> Sequence[tuple[int, str, str]]: ...
-    @property
-    def analysis_times(self) -> IntArray: ...
-    @property
-    def end_ns(self) -> int | None: ...
-    @property
-    def log_evidence(self) -> float: ...
-    def rejected(self, limit: int = ..., /) -> Sequence[tuple[str, int, str, str]]: ...
-    def belief_at(self, t_ns: int, /) -> Gaussian: ...
-    def strips(self, sensors: Iterable[int], /) -> Sequence[Strip]: ...
-    def told(self) -> Iterable[Told]: ...
-    def consistency(self) -> Consistency: ...
-    def alarms(self) -> Sequence[Alarm]: ...
-    def unknowns_over_time(self) -> dict[str, Any]: ...
 
 
 # -- times ------------------------------------------------------------------------------------------------------------
@@ -190,7 +156,7 @@ class Frames:
     x: FloatArray  #: (n, 1) in 1-D, else empty
 
 
-def frames_of(record: RecordLike, setup: Setup, times: Sequence[int], planes: list[Plane], n_line: int) -> Frames:
+def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], planes: list[Plane], n_line: int) -> Frames:
     """Mean and std at these times, in rising order, on the planes or along the line."""
     domain = setup.space.pde.domain
     last = int(record.analysis_times[-1]) if len(record.analysis_times) else None
@@ -212,12 +178,12 @@ def frames_of(record: RecordLike, setup: Setup, times: Sequence[int], planes: li
     return Frames(frames, planes, line)
 
 
-def field_at(record: RecordLike, setup: Setup, t_ns: int) -> Field:
+def field_at(record: RunRecord, setup: Setup, t_ns: int) -> Field:
     """The field given the readings up to a time."""
     return setup.model.field(record.belief_at(t_ns), setup.clock.to_model(t_ns))
 
 
-def on_line(record: RecordLike, setup: Setup, times: IntArray, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def on_line(record: RunRecord, setup: Setup, times: IntArray, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Points (n,) of a one-dimensional domain, and mean and std there, (n, times)."""
     found = frames_of(record, setup, [int(t) for t in times], [], n)
     mean = np.stack([np.asarray(frame.mean[0]) for frame in found.frames], axis=1)
@@ -266,7 +232,7 @@ class SensorRow:
         return sum(self.by_status.values())
 
 
-def sensor_rows(record: RecordLike, setup: Setup, level: float) -> list[SensorRow]:
+def sensor_rows(record: RunRecord, setup: Setup, level: float) -> list[SensorRow]:
     """One row per sensor of the table."""
     analyses, n = record.analysis_times, setup.sensors.n
     last = int(analyses[-1]) if len(analyses) else None
@@ -352,7 +318,7 @@ def gaps(times: FloatArray) -> NDArray[np.bool_]:
 # -- unknowns ---------------------------------------------------------------------------------------------------------
 
 
-def settled(record: RecordLike, setup: Setup) -> dict[str, UnknownReport]:
+def settled(record: RunRecord, setup: Setup) -> dict[str, UnknownReport]:
     """The unknowns after the last analysis, with the share of their variance that the readings removed."""
     if not setup.model.blocks or not len(record.analysis_times):
         return {}

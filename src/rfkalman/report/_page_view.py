@@ -8,15 +8,16 @@ import numpy as np
 
 from ..core.checks import FloatArray
 from ..domains.base import Domain
+from ..runs.record import RunRecord
 from ._draw import Plane, Words, plane_of
-from ._page_data import RecordLike, field_at, frames_of, sensor_rows, starting
+from ._page_data import field_at, frames_of, sensor_rows, starting
 from ._page_figures import Artist
 from ._page_words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..problem.setup import Setup
+    from ..job import Setup
 
 __all__ = ["LINE", "SLICE", "SMALL", "View", "place"]
 
@@ -29,7 +30,7 @@ LINE = 201
 class View:
     """Words, clock, sensors and the last field of a run."""
 
-    def __init__(self, record: RecordLike, setup: Setup, max_frames: int, max_strips: int) -> None:
+    def __init__(self, record: RunRecord, setup: Setup, max_frames: int, max_strips: int) -> None:
         self.record, self.setup = record, setup
         self.max_frames, self.max_strips = max_frames, max_strips
         labels = setup.labels
@@ -66,7 +67,7 @@ def place(at: FloatArray, axes: Sequence[str], unit: str) -> str:
     return ", ".join(f"{name} {amount(given(float(x)), unit)}" for name, x in zip(axes, at, strict=True))
 
 
-def _steady_counts(record: RecordLike) -> tuple[dict[str, int], int]:
+def _steady_counts(record: RunRecord) -> tuple[dict[str, int], int]:
     """Counts and what arrived, read until they belong together: a running store moves between two questions."""
     for _ in range(5):
         arrived, counts = record.arrived, dict(record.counts)

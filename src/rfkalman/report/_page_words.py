@@ -16,7 +16,7 @@ from ..core.checks import FloatArray
 from ..io.timestamps import IntArray
 
 if TYPE_CHECKING:
-    from ..problem.setup import Clock, Setup
+    from ..job import Clock, Setup
 
 __all__ = [
     "Measure",
@@ -262,7 +262,7 @@ def unknown_measures(setup: Setup) -> dict[str, Measure]:
             continue
         source = next((s for s in physics.sources if s.name == name and hasattr(s.strength, "unknown")), None)
         if source is not None:
-            std = source.strength.unknown.std  # type: ignore[union-attr]
+            std = source.strength.unknown.std
             found[name] = _scaled(setup, f"strength of the source {name}", "strength spread", std)
             continue
         condition = physics.boundary.get(name) or next(
@@ -272,7 +272,7 @@ def unknown_measures(setup: Setup) -> dict[str, Measure]:
             # A source without a shape: its patterns are measured by what was assumed of them.
             found[name] = Measure(name, "prior std")
         elif hasattr(condition.flux, "unknown"):
-            std = condition.flux.unknown.std  # type: ignore[union-attr]
+            std = condition.flux.unknown.std
             found[name] = _scaled(setup, f"flux through the boundary {name}", "flux spread", std)
         elif hasattr(condition.ambient, "unknown"):
             found[name] = Measure(f"surroundings of the boundary {name}", field_unit)

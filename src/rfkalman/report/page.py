@@ -19,18 +19,18 @@ from ..certificates.findings import Finding
 from ..core.checks import as_count, missing_extra
 from ..core.errors import RFKalmanError
 from ..core.files import delete, part_of
+from ..runs.record import RunRecord
 from ._page_account import again_section, assumed_section, certificate_section, data_section, utc
-from ._page_data import RecordLike
 from ._page_field import field_section, head, time_section
 from ._page_html import Html, document, section, words
 from ._page_sensors import sensor_section, unknown_section
 from ._page_view import View
 
 if TYPE_CHECKING:
-    from ..problem.setup import Setup
+    from ..job import Setup
 from ._page_words import unknown_measures
 
-__all__ = ["SECTIONS", "RecordLike", "ReportError", "unknown_measures", "write_report"]
+__all__ = ["SECTIONS", "ReportError", "unknown_measures", "write_report"]
 
 #: How often ``progress`` is told something.
 SECTIONS = 8
@@ -41,7 +41,7 @@ class ReportError(RFKalmanError, OSError):
 
 
 def write_report(
-    record: RecordLike,
+    record: RunRecord,
     setup: Setup,
     path: str | os.PathLike[str],
     *,
@@ -100,7 +100,7 @@ def write_report(
 
 
 def _text(
-    record: RecordLike,
+    record: RunRecord,
     setup: Setup,
     command: str,
     certificates: Iterable[Finding] | None,

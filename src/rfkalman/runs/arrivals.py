@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
-from .replay import CONFLICT, SAME, SetupLike, duplicate_reason
+from ..job import Setup
+from .replay import CONFLICT, SAME, duplicate_reason
 
 __all__ = [
     "ALONE",
@@ -70,7 +71,7 @@ class Examined(NamedTuple):
     batch: IntArray
 
 
-def examine(sensor: IntArray, time_ns: IntArray, value: FloatArray, setup: SetupLike) -> Examined:
+def examine(sensor: IntArray, time_ns: IntArray, value: FloatArray, setup: Setup) -> Examined:
     """Status of each reading by itself; ``WAITING`` means that it can be used.
 
     Parameters
@@ -215,7 +216,7 @@ def place(
     sensor: IntArray,
     time_ns: IntArray,
     value: FloatArray,
-    setup: SetupLike,
+    setup: Setup,
     store: Store,
     marks: Marks,
     watermark: Watermark,

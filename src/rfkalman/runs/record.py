@@ -16,9 +16,10 @@ from ..core.checks import FloatArray
 from ..core.errors import TimeError, ValueRangeError
 from ..io.store import STATUSES, Source, Store
 from ..io.timestamps import IntArray
+from ..job import Setup
 from ..model.field import Field
 from ..statespace.values import Gaussian
-from .replay import Filter, ResumeError, SetupLike, require_same
+from .replay import Filter, ResumeError, require_same
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
 
 __all__ = ["RunRecord", "Strip", "Told", "UnknownSeries"]
@@ -75,7 +76,7 @@ class UnknownSeries:
 class RunRecord:
     """What a run has found; made by :meth:`open`. Nothing here changes the store."""
 
-    def __init__(self, store: Store, setup: SetupLike) -> None:
+    def __init__(self, store: Store, setup: Setup) -> None:
         self.setup = setup
         self.store = store
         self._filter = Filter(setup)
@@ -83,7 +84,7 @@ class RunRecord:
         self._alarms: tuple[int, list[Alarm]] | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], setup: SetupLike) -> RunRecord:
+    def open(cls, path: str | os.PathLike[str], setup: Setup) -> RunRecord:
         """Open the store of a run to read; the setup must be the one it was made with."""
         store = Store.reader(path)
         try:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,12 @@ from ..filters import kalman
 from ..io._digests import reading_digests, used_digest
 from ..io.store import AnalysisRow, BatchRows, Fate, Status, Store
 from ..io.timestamps import IntArray
+from ..job import Setup
 from ..model.model import Model
 from ..model.sensors import Functional
 from ..statespace.values import Gaussian, Observation
 
-__all__ = ["Evaluated", "Filter", "ResumeError", "SetupLike", "duplicate_reason", "predict", "require_same"]
+__all__ = ["Evaluated", "Filter", "ResumeError", "duplicate_reason", "predict", "require_same"]
 
 #: Up to this many numbers the rows of all sensors are held at once; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25
@@ -48,53 +49,6 @@ class ResumeError(RFKalmanError, ValueError):
     """A run that exists but cannot be gone on with as asked."""
 
 
-class ProblemLike(Protocol):
-    def canonical(self) -> str:
-        """Everything that decides the posterior, as TOML."""
-
-
-class SensorsLike(Protocol):
-    @property
-    def ids(self) -> tuple[str, ...]: ...
-    @property
-    def noise_std(self) -> FloatArray: ...
-    @property
-    def inside(self) -> NDArray[np.bool_]: ...
-    def index(self, name: str, /) -> int | None: ...
-
-
-class ClockLike(Protocol):
-    @property
-    def reorder_ns(self) -> int | None: ...
-    @property
-    def ahead_ns(self) -> int: ...
-    @property
-    def step_ns(self) -> int | None: ...
-    def to_model(self, t_ns: int, /) -> float: ...
-    def from_model(self, t: float, /) -> int: ...
-    def batch_ns(self, t_ns: Any, /) -> Any: ...
-
-
-class SetupLike(Protocol):
-    """What is needed of a built problem."""
-
-    @property
-    def problem(self) -> ProblemLike: ...
-    @property
-    def model(self) -> Model: ...
-    @property
-    def sensors(self) -> SensorsLike: ...
-    @property
-    def clock(self) -> ClockLike: ...
-    @property
-    def valid_range(self) -> tuple[float, float]: ...
-    @property
-    def gate(self) -> float | None: ...
-    @property
-    def hash(self) -> str: ...
-    def functional(self, indices: Sequence[int] | NDArray[Any], /) -> Functional: ...
-
-
 class Evaluated(NamedTuple):
     """A batch, its readings judged and taken in."""
 
@@ -106,7 +60,7 @@ class Evaluated(NamedTuple):
 class Filter:
     """The recursion of one setup, batch by batch."""
 
-    def __init__(self, setup: SetupLike) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.model = setup.model
         inside = np.flatnonzero(setup.sensors.inside)
@@ -303,11 +257,11 @@ def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
     return np.concatenate(found)
 
 
-def require_same(meta: Mapping[str, str], setup: SetupLike, place: str) -> None:
+def require_same(meta: Mapping[str, str], setup: Setup, place: str) -> None:
     """Refuse a configuration other than the one a run was started with, showing what differs."""
     if meta.get("hash") == setup.hash:
         return
-    old, new = meta.get("configuration", "").splitlines(), setup.problem.canonical().splitlines()
+    old, new = meta.get("configuration", "").splitlines(), setup.configuration.splitlines()
     shown = "\n".join(difflib.unified_diff(old, new, "stored with the run", "given now", lineterm="", n=1))
     if not shown:
         shown = "(the text is the same, but a file it names, such as the sensor table, has changed)"

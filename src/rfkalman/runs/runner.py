@@ -47,10 +47,11 @@ from ..io._access import discard
 from ..io.readings import Chunk, Position
 from ..io.store import FileMark, Store, StoreError
 from ..io.timestamps import IntArray
+from ..job import Setup
 from ..model.field import Field
 from ..statespace.values import Gaussian
 from .arrivals import ALONE, FAR, WINDOW_BATCHES, Marks, Placed, Watermark, before_leap, examine, place, trusted_end
-from .replay import Filter, ResumeError, SetupLike, require_same
+from .replay import Filter, ResumeError, require_same
 
 __all__ = ["Progress", "Runner"]
 
@@ -94,9 +95,7 @@ class Runner:
             runner.flush()
     """
 
-    def __init__(
-        self, store: Store, setup: SetupLike, until_ns: int | None = None, ahead_ns: int | None = None
-    ) -> None:
+    def __init__(self, store: Store, setup: Setup, until_ns: int | None = None, ahead_ns: int | None = None) -> None:
         self.setup = setup
         self.until_ns = until_ns
         self.ahead_ns = ahead_ns
@@ -117,7 +116,7 @@ class Runner:
     def open(
         cls,
         path: str | os.PathLike[str],
-        setup: SetupLike,
+        setup: Setup,
         *,
         resume: bool | None = None,
         until_ns: int | None = None,
@@ -466,7 +465,7 @@ class Runner:
                     {
                         **facts,
                         "hash": setup.hash,
-                        "configuration": setup.problem.canonical(),
+                        "configuration": setup.configuration,
                         "fingerprint": marks,
                         "versions": json.dumps(_versions()),
                         "created_ns": time.time_ns(),

@@ -8,51 +8,24 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ..core.errors import RFKalmanWarning
-from ..io.readings import (
-    Chunk,
-    Position,
-    ReadingsError,
-    TableFormat,
-    from_frame,
-    is_json_lines,
-    is_workbook,
-    read_csv,
-    read_jsonl,
-)
+from ..io.readings import Chunk, Position, ReadingsError, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
 from ..io.store import StoreError
+from ..job import Setup
 from ..model.field import Field
 from ..model.model import UnknownReport
 from .files import FollowedFile, read_whole
 from .record import RunRecord
-from .replay import SetupLike
 from .runner import Progress, Runner
 
-__all__ = ["STORE", "InputLike", "ReadableSetup", "Run", "follow", "run", "source_reader", "table_reader"]
+__all__ = ["STORE", "Run", "follow", "run", "source_reader", "table_reader"]
 
 #: Name of the store inside an output folder.
 STORE = "run.sqlite"
 #: In a folder with more files, each is opened when it is looked at: a process has only so many.
 _MOST_OPEN = 200
-
-
-class InputLike(Protocol):
-    """Which files hold the readings."""
-
-    @property
-    def files(self) -> tuple[Path, ...]: ...
-    @property
-    def format(self) -> str: ...
-
-
-class ReadableSetup(SetupLike, Protocol):
-    """A setup that also says where its readings are and how they are written."""
-
-    @property
-    def input(self) -> InputLike: ...
-    def table_format(self) -> TableFormat: ...
 
 
 class Run:
@@ -67,9 +40,7 @@ class Run:
         The store.
     """
 
-    def __init__(
-        self, setup: ReadableSetup, path: Path, scratch: tempfile.TemporaryDirectory[str] | None = None
-    ) -> None:
+    def __init__(self, setup: Setup, path: Path, scratch: tempfile.TemporaryDirectory[str] | None = None) -> None:
         self.setup = setup
         self.path = path
         self._scratch = scratch
@@ -120,7 +91,7 @@ class Run:
 
 
 def run(
-    setup: ReadableSetup,
+    setup: Setup,
     readings: Any = None,
     folder: str | os.PathLike[str] | None = None,
     *,
@@ -188,7 +159,7 @@ def run(
 _Source = tuple[str, Callable[..., Iterable[Chunk]], Path | None]
 
 
-def _sources(setup: ReadableSetup, readings: Any) -> Iterator[_Source]:
+def _sources(setup: Setup, readings: Any) -> Iterator[_Source]:
     if readings is None:
         given: list[Any] = list(setup.input.files)
     elif isinstance(readings, (str, os.PathLike)):
@@ -197,7 +168,7 @@ def _sources(setup: ReadableSetup, readings: Any) -> Iterator[_Source]:
         given = list(readings)
     else:
         table = readings
-        yield "table", lambda position: from_frame(table, setup.table_format(), start=position), None
+        yield "table", lambda position: from_frame(table, setup.input, start=position), None
         return
     for item in given:
         path = Path(item)
@@ -215,7 +186,7 @@ def require_readable(path: Path, read: Callable[[Position], Iterable[Chunk]]) ->
         raise ReadingsError(f"{path}: {error}") from error
 
 
-def read_once(runner: Runner, setup: ReadableSetup, path: Path, tell: Callable[[str], None]) -> None:
+def read_once(runner: Runner, setup: Setup, path: Path, tell: Callable[[str], None]) -> None:
     """Gather a file from where it was left to its last line end; a workbook, which does not grow, whole."""
     if is_workbook(path):
         read_whole(runner, path, source_reader(setup, path), tell)
@@ -236,23 +207,23 @@ def warned(text: str) -> None:
     warnings.warn(text + ".", RFKalmanWarning, stacklevel=2)
 
 
-def source_reader(setup: ReadableSetup, path: Path, final: bool = True) -> Callable[..., Iterable[Chunk]]:
+def source_reader(setup: Setup, path: Path, final: bool = True) -> Callable[..., Iterable[Chunk]]:
     """A function that reads a file, or its open stream, from a position on.
 
     JSON lines by suffix, the problem's format otherwise.
     """
     reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
-    return lambda position, stream=path: reader(stream, setup.table_format(), start=position, final=final)
+    return lambda position, stream=path: reader(stream, setup.input, start=position, final=final)
 
 
-def table_reader(setup: ReadableSetup, stream: Any) -> Callable[[Position], Iterable[Chunk]]:
+def table_reader(setup: Setup, stream: Any) -> Callable[[Position], Iterable[Chunk]]:
     """A function that reads JSON lines from a binary stream, such as standard input."""
-    return lambda position: read_jsonl(stream, setup.table_format(), start=position, final=True)
+    return lambda position: read_jsonl(stream, setup.input, start=position, final=True)
 
 
 def follow(
     runner: Runner,
-    setup: ReadableSetup,
+    setup: Setup,
     places: Callable[[], Iterable[Path]],
     wait: Callable[[], bool],
     tell: Callable[[str], None] = warned,

@@ -18,8 +18,9 @@ from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
 from ..core.checks import FloatArray
 from ..io.store import Status, Store
 from ..io.timestamps import IntArray
+from ..job import Setup
 from .arrivals import FAR, FUTURE, OLDER
-from .replay import CONFLICT, SetupLike
+from .replay import CONFLICT
 
 __all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of", "waiting_of"]
 
@@ -95,7 +96,7 @@ class Consistency:
         }
 
 
-def consistency_of(store: Store, setup: SetupLike) -> Consistency:
+def consistency_of(store: Store, setup: Setup) -> Consistency:
     """Whether the readings of a run fit what was predicted before each was read."""
     rows = store.shares(WIDTH)
     sensor, n, inside = (
@@ -205,7 +206,7 @@ class Aside:
         }
 
 
-def aside_of(store: Store, setup: SetupLike, unit: str, say_time: Callable[[int], str]) -> Aside:
+def aside_of(store: Store, setup: Setup, unit: str, say_time: Callable[[int], str]) -> Aside:
     """What was set aside, most frequent reason first; ``unit`` of the readings, ``say_time`` writes a time."""
     counts, reasons = store.counts(), store.reasons()
     found: list[tuple[int, str, Callable[[], str]]] = [
@@ -224,7 +225,7 @@ def aside_of(store: Store, setup: SetupLike, unit: str, say_time: Callable[[int]
     return Aside(total, of, tuple(f"{n} {what}: {remedy()}" for n, what, remedy in found))
 
 
-def _range_remedy(store: Store, setup: SetupLike, unit: str) -> str:
+def _range_remedy(store: Store, setup: Setup, unit: str) -> str:
     low, high = setup.valid_range
     least, most = store.extremes(Status.OUT_OF_RANGE)
     if least is None or most is None:
@@ -233,7 +234,7 @@ def _range_remedy(store: Store, setup: SetupLike, unit: str) -> str:
     return f"input.range = [{', '.join(ends)}] would have kept them, if that is what the field does"
 
 
-def _late_remedy(store: Store, setup: SetupLike) -> str:
+def _late_remedy(store: Store, setup: Setup) -> str:
     # A batch lies up to half a step from its readings.
     wanted = _duration(store.longest_delay() + (setup.clock.step_ns or 0))
     return f'time.reorder = "{wanted}" would have kept them; --rebuild takes them in now'
@@ -252,7 +253,7 @@ def _names_remedy(names: list[str]) -> str:
     return f"rows for {', '.join(names[:LISTED])}{more} in the sensor table would have kept them"
 
 
-def _outside_remedy(store: Store, setup: SetupLike, reason: str, say_time: Callable[[int], str]) -> str:
+def _outside_remedy(store: Store, setup: Setup, reason: str, say_time: Callable[[int], str]) -> str:
     if reason == "before the start":
         return f'time.start = "{say_time(store.earliest(reason))}" would have kept them'
     if reason == "outside the domain":
@@ -266,7 +267,7 @@ def _most(table: dict[str, int]) -> list[str]:
     return sorted(table, key=lambda key: -table[key])
 
 
-def waiting_of(store: Store, setup: SetupLike, say_time: Callable[[int], str]) -> tuple[str, ...]:
+def waiting_of(store: Store, setup: Setup, say_time: Callable[[int], str]) -> tuple[str, ...]:
     """Sentences about readings whose turn has not come because of what their clocks say, or has passed."""
     found = []
     told = store.reasons()

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..io.store import DamageError, Store
+from ..job import Setup
 from ..statespace.values import Gaussian
-from .replay import Filter, SetupLike, require_same
+from .replay import Filter, require_same
 
 __all__ = ["Verified", "verify"]
 
@@ -32,7 +33,7 @@ class Verified(NamedTuple):
 
 
 def verify(
-    path: str | os.PathLike[str], setup: SetupLike | None = None, progress: Callable[[int], None] | None = None
+    path: str | os.PathLike[str], setup: Setup | None = None, progress: Callable[[int], None] | None = None
 ) -> Verified:
     """Check all of a store; with the setup it was made with, also compute every analysis again.
 
@@ -72,7 +73,7 @@ def verify(
         store.close()
 
 
-def _differences(store: Store, setup: SetupLike) -> Iterator[str]:
+def _differences(store: Store, setup: Setup) -> Iterator[str]:
     """One text per analysis: empty where the computation gives the stored bits."""
     filter_ = Filter(setup)
     if store.meta().get("fingerprint") != filter_.fingerprint:

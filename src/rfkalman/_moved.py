@@ -1,0 +1,52 @@
+"""Module paths of the first version go on importing what took their place, with a DeprecationWarning."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MOVED = {
+    "errors": "core.errors",
+    "processes": "statespace.processes",
+    "coefficients": "physics.coefficients",
+    "conditions": "physics.conditions",
+    "pde": "physics.pde",
+    "galerkin": "space.galerkin",
+    "whitening": "space.whitening",
+    "observation": "model.sensors",
+    "prior": "model.priors",
+    "blocks": "model.unknowns",
+    "field": "model.field",
+    "assimilator": "online.assimilator",
+    "baselines": "research.baselines",
+    "experiments": "research.experiments",
+}
+
+
+class _Moved(MetaPathFinder, Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, rest = fullname.partition(".")
+        head, _, tail = rest.partition(".")
+        if package != "rfkalman" or head not in MOVED:
+            return None
+        place = ".".join(part for part in (package, MOVED[head], tail) if part)
+        return ModuleSpec(fullname, self, loader_state=place)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        warnings.warn(f"{spec.name} is now {spec.loader_state}.", DeprecationWarning, stacklevel=2)
+        module = importlib.import_module(spec.loader_state)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own  # the import system has put the old path there
+
+
+sys.meta_path.append(_Moved())

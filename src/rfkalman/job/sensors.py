@@ -1,0 +1,69 @@
+"""The sensors of a job: where they are and how well they measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.checks import FloatArray, as_finite
+from ..core.errors import ShapeError, ValueRangeError
+from .clock import IntArray
+
+__all__ = ["SensorTable"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SensorTable:
+    """The sensors of a problem, in the order of their table.
+
+    Attributes
+    ----------
+    ids : tuple of str
+    coords : (n, d) array
+        In the unit of length of the problem.
+    noise_std : (n,) array
+        Standard deviation of a reading, in the unit of the field.
+    inside : (n,) bool array
+        Whether the sensor lies in the domain (its boundary included); the others are never used.
+    offset_std : (n,) array
+        Standard deviation of a constant offset; 0 where the sensor has none.
+    """
+
+    ids: tuple[str, ...]
+    coords: FloatArray
+    noise_std: FloatArray
+    inside: NDArray[np.bool_]
+    offset_std: FloatArray
+    _index: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        put, n = object.__setattr__, len(self.ids)
+        put(self, "ids", tuple(str(name) for name in self.ids))
+        put(self, "_index", {name: i for i, name in enumerate(self.ids)})
+        if len(self._index) != n:
+            raise ValueRangeError("sensor ids must be different from each other.")
+        put(self, "coords", as_finite("coords", self.coords, (n, None)))
+        put(self, "noise_std", as_finite("noise_std", self.noise_std, (n,)))
+        put(self, "offset_std", as_finite("offset_std", self.offset_std, (n,)))
+        inside = np.array(self.inside, dtype=np.bool_)
+        if inside.shape != (n,):
+            raise ShapeError(f"inside has shape {inside.shape} for {n} sensors.")
+        inside.flags.writeable = False
+        put(self, "inside", inside)
+
+    @property
+    def n(self) -> int:
+        """Number of sensors."""
+        return len(self.ids)
+
+    def index(self, name: str) -> int | None:
+        """Row of a sensor; None for a name that is not in the table."""
+        return self._index.get(name)
+
+    def indices(self, names: Sequence[str]) -> IntArray:
+        """Rows of many sensors, -1 for names that are not in the table."""
+        found = self._index
+        return np.fromiter((found.get(name, -1) for name in names), dtype=np.int64, count=len(names))

@@ -1,0 +1,84 @@
+"""A problem made ready to run: the model, its sensors, its clock, and the plans for input and output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.checks import frozen
+from ..core.errors import ValueRangeError
+from ..model.model import Model
+from ..model.sensors import Functional, points
+from ..space.space import WhitenedSpace
+from .clock import Clock
+from .plan import InputPlan, Labels, OutputPlan
+from .sensors import SensorTable
+
+__all__ = ["Setup"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """All that a runner, a report and a check see of a problem; what ``problem.build()`` returns.
+
+    Parameters
+    ----------
+    model : Model
+        Its time is 0 at ``clock.origin_ns`` and runs in ``clock.unit_ns``.
+    sensors : SensorTable
+    clock : Clock
+    valid_range : (float, float)
+        Readings outside are set aside; infinite where nothing was given.
+    gate : float or None
+        Predictive standard deviations beyond which a reading is set aside; None: no gate.
+    labels : Labels
+    input, output : InputPlan, OutputPlan
+    notes : tuple of str
+        Every default and automatic choice, in sentences.
+    warnings : tuple of str
+        What should be looked at before the result is believed.
+    hash : str
+        sha256 of the canonical configuration and of the files it names; not of input and output paths.
+    configuration : str
+        Everything that decides the posterior, as text; a run that is resumed shows what differs.
+    toml : str
+        The problem as a file.
+    problem : Problem
+        What it was built from.
+    """
+
+    model: Model
+    sensors: SensorTable
+    clock: Clock
+    valid_range: tuple[float, float] = (-math.inf, math.inf)
+    gate: float | None = None
+    labels: Labels = field(default_factory=Labels)
+    input: InputPlan = field(default_factory=InputPlan)
+    output: OutputPlan = field(default_factory=OutputPlan)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    hash: str = ""
+    configuration: str = ""
+    toml: str = ""
+    problem: Any = None
+
+    @property
+    def space(self) -> WhitenedSpace:
+        """The features of the field, whitened."""
+        return self.model.space
+
+    def functional(self, indices: Sequence[int] | NDArray[Any]) -> Functional:
+        """The sensors with these rows as a functional, in that order, under their names."""
+        rows = np.asarray(indices, dtype=np.int64).reshape(-1)
+        outside = rows[~self.sensors.inside[rows]]
+        if outside.size:
+            raise ValueRangeError(
+                f"the sensor {self.sensors.ids[int(outside[0])]!r} lies outside the domain and has no functional; "
+                "leave out rows where sensors.inside is False."
+            )
+        return points(frozen(self.sensors.coords[rows]), ids=[self.sensors.ids[int(i)] for i in rows])
