@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from ..core.errors import RFKalmanError
 from ..filters import kalman
 from ..io.readings import Chunk, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
-from ..io.store import STATUSES, Status
 from ..job import Setup
-from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
+from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
 from ..statespace.values import Gaussian, Observation
 
 if TYPE_CHECKING:
@@ -359,7 +358,7 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
-    sensors, clock = setup.sensors, setup.clock
+    sensors, clock, judge = setup.sensors, setup.clock, setup.judge
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     strangers: set[str] = set()
@@ -369,7 +368,6 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     when_read: list[NDArray[np.int64]] = []
     values: list[NDArray[np.float64]] = []
     newest, watermark = -(2**63), Watermark()
-    single = int(sensors.inside.sum()) == 1
     unread: list[str] = []
     for file, chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)
@@ -386,16 +384,16 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         newest = int(ahead[-1])
         lag = ahead - chunk.time_ns
         counts["out_of_order"] += int((lag > 0).sum())
-        found = examine(row, chunk.time_ns, chunk.value, setup)
+        found = judge.examine(row, chunk.time_ns, chunk.value)
         codes, n = np.unique(found.status, return_counts=True)
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
-        counts["before the start"] += found.reason.count(BEFORE)
+        counts["before the start"] += found.reason.count(Reason.BEFORE)
         rest = found.status == Status.WAITING
         usable.append(found.batch[rest])
         which.append(row[rest])
         when_read.append(chunk.time_ns[rest])
         values.append(chunk.value[rest])
-        counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], clock.reorder_ns, single).sum())
+        counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
     when = np.concatenate(usable) if usable else np.zeros(0, dtype=np.int64)
     row = np.concatenate(which) if which else np.zeros(0, dtype=np.int64)
     at = np.concatenate(when_read) if when_read else np.zeros(0, dtype=np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from ..certificates.findings import Finding
 from ..certificates.overview import Overview
 from ..io.store import Source
-from ..runs.arrivals import WINDOW_BATCHES
+from ..online.readings import WINDOW_BATCHES
 from ._page_html import Html, folded, paragraph, table, words
 from ._page_view import View
 from ._page_words import amount, count, given, number, share
