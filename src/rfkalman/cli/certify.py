@@ -16,8 +16,6 @@ from ..problem.certified import certify_problem
 from ..research.experiments.certified import BENCHMARKS, certify_benchmark
 from .app import debug_option, emit, json_option, output, progress_bar, say
 
-__all__ = ["certify", "findings_table"]
-
 _TARGET = f"A problem file, or a benchmark of the paper: {', '.join(BENCHMARKS)}."
 
 

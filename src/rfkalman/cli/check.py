@@ -7,14 +7,12 @@ from typing import Annotated
 import typer
 
 from ..problem import Problem
-from ._runs import problem_argument
+from . import shared
 from .app import debug_option, emit, json_option, progress_bar, say
-
-__all__ = ["check"]
 
 
 def check(
-    problem: problem_argument,
+    problem: shared.problem_argument,
     data: Annotated[bool, typer.Option("--data/--no-data", help="Look through the readings, too.")] = True,
     as_json: json_option = False,
     debug: debug_option = False,

@@ -12,10 +12,8 @@ import typer
 from ..problem import Problem
 from ..problem.templates import copy_example
 from ..runs.session import run as run_files
-from ._runs import command_line, load, say_found, say_written, verdict, write_outputs
+from . import shared
 from .app import debug_option, emit, json_option, progress_bar, say
-
-__all__ = ["demo"]
 
 
 def demo(
@@ -30,20 +28,20 @@ def demo(
     folder = next(place for place in places if not place.exists() or not any(place.iterdir()))
     problem, *_ = copy_example(example, folder)
     say(f"{Problem.from_toml(problem).title}: {problem}")
-    setup = load(problem)
+    setup = shared.load(problem)
     with progress_bar() as bars:
         task = bars.add_task("analysing", total=None, what="")
         finished = run_files(
             setup,
             None,
             setup.output.folder,
-            facts={"command": command_line()},
+            facts={"command": shared.command_line()},
             progress=lambda now: bars.update(task, what=f"{now.analyses} analyses"),
         )
     with finished:
-        say_found(setup, finished)
-        facts, _ = verdict(setup, finished, strict=False)
-        written = write_outputs(setup, finished, True)
-        names, seconds = say_written(written), time.perf_counter() - began
+        shared.say_found(setup, finished)
+        facts, _ = shared.verdict(setup, finished, strict=False)
+        written = shared.write_outputs(setup, finished, True)
+        names, seconds = shared.say_written(written), time.perf_counter() - began
         emit({"counts": finished.counts, **facts, "written": names, "seconds": round(seconds, 2)})
     say(f"done in {seconds:.1f} s; open {written[-1]}")

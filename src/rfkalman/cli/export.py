@@ -9,16 +9,14 @@ import typer
 
 from ..core.errors import ValueRangeError
 from ..io.export import export as write_export
-from ._runs import folder_option, load, moment, open_run, problem_argument, say_written
+from . import shared
 from .app import debug_option, emit, json_option, progress_bar
-
-__all__ = ["export"]
 
 
 def export(
-    problem: problem_argument,
+    problem: shared.problem_argument,
     target: Annotated[Path, typer.Argument(help="What to write: .nc, .zarr, .csv or .tif.")],
-    out: folder_option = None,
+    out: shared.folder_option = None,
     at: Annotated[
         list[str] | None, typer.Option(help="A time; may be given many times. Times of the analyses by default.")
     ] = None,
@@ -30,20 +28,20 @@ def export(
     debug: debug_option = False,
 ) -> None:
     """Write mean, std and exceedance on a grid as NetCDF (CF), Zarr, CSV or GeoTIFF."""
-    setup = load(problem, quiet=True)
+    setup = shared.load(problem, quiet=True)
     if target.exists() and not overwrite:
         raise ValueRangeError(f"{target} exists already; --overwrite replaces it.")
-    with open_run(setup, out) as found, progress_bar() as bars:
+    with shared.open_run(setup, out) as found, progress_bar() as bars:
         task = bars.add_task("export", total=1.0, what=str(target))
         written = write_export(
             found.record,
             setup,
             target,
-            times=[moment(setup, text, "--at") for text in at] if at else None,
+            times=[shared.moment(setup, text, "--at") for text in at] if at else None,
             resolution=resolution,
             thresholds=threshold,
             crs=crs,
             overwrite=overwrite,
             progress=lambda done: bars.update(task, completed=done),
         )
-    emit({"written": say_written(written)})
+    emit({"written": shared.say_written(written)})

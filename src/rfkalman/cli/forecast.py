@@ -16,16 +16,14 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..io.export import guarded
 from ..problem import Setup
 from ..problem.schema import LIMITS
-from ._runs import alarms_of, folder_option, load, moment, open_run, problem_argument, said_time
+from . import shared
 from .app import debug_option, emit, json_option, progress_bar, remark
-
-__all__ = ["forecast"]
 
 MAX_TIMES = 1000
 
 
 def forecast(
-    problem: problem_argument,
+    problem: shared.problem_argument,
     at: Annotated[list[str] | None, typer.Option(help="A time to look at; may be given many times.")] = None,
     ahead: Annotated[str | None, typer.Option(help="Look this far beyond the last reading, such as '24 h'.")] = None,
     steps: Annotated[int, typer.Option(min=1, max=MAX_TIMES, help="Number of times within --ahead.")] = 6,
@@ -34,26 +32,27 @@ def forecast(
     ] = None,
     threshold: Annotated[list[float] | None, typer.Option(help="Give the probability of exceeding this value.")] = None,
     level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the intervals.")] = 0.9,
-    out: folder_option = None,
+    out: shared.folder_option = None,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
     """The field ahead of the readings (or at any time) with bands and exceedance probabilities, as a table."""
-    setup = load(problem, quiet=True)
+    setup = shared.load(problem, quiet=True)
     labels, thresholds = setup.labels, threshold if threshold else list(setup.output.thresholds)
-    with open_run(setup, out) as found:
+    with shared.open_run(setup, out) as found:
         last = found.record.end_ns
-        for alarm, text in alarms_of(setup, found):
+        for alarm, text in shared.alarms_of(setup, found):
             if alarm["until"] is None:
                 remark(text)
-        times = [moment(setup, text, "--at") for text in at or []]
+        times = [shared.moment(setup, text, "--at") for text in at or []]
         if ahead is not None or not times:
             times += _times_ahead(setup, last, ahead, steps)
         start = setup.clock.from_model(setup.model.start)
         if times and min(times) < start:
             early = next(t for t in times if t < start)
             raise ValueRangeError(
-                f"--at {said_time(setup, early)} lies before the start of the problem, {said_time(setup, start)}."
+                f"--at {shared.said_time(setup, early)} lies before the start of the problem, "
+                f"{shared.said_time(setup, start)}."
             )
         names, places = _places(setup, points)
         rows: list[dict[str, Any]] = []
@@ -64,10 +63,10 @@ def forecast(
                 values = {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
                 values |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
                 for i, name in enumerate(names):
-                    row = {"time": said_time(setup, t), "place": name}
+                    row = {"time": shared.said_time(setup, t), "place": name}
                     row |= dict(zip(labels.axes, places[i].tolist(), strict=True))
                     rows.append(row | {key: float(column[i]) for key, column in values.items()})
-    end = None if last is None else said_time(setup, last)
+    end = None if last is None else shared.said_time(setup, last)
     facts = {"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows}
     emit(facts)
     if not as_json:

@@ -11,8 +11,6 @@ from ..core.errors import ValueRangeError
 from ..problem.templates import EXAMPLES, copy_example, noticed, problem_text, to_fill_in
 from .app import debug_option, emit, json_option, say
 
-__all__ = ["init"]
-
 
 def init(
     sensors: Annotated[

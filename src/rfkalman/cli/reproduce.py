@@ -15,8 +15,6 @@ from ..research.experiments.catalogue import reproduce as run_experiments
 from ..research.experiments.summary import summarise
 from .app import debug_option, json_option, progress_bar, say
 
-__all__ = ["reproduce"]
-
 _NAMES = "Which experiments: " + ", ".join(e.name for e in EXPERIMENTS) + ". All by default."
 
 

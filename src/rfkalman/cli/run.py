@@ -13,27 +13,9 @@ from ..problem import Setup
 from ..runs.runner import Progress
 from ..runs.session import Run
 from ..runs.session import run as run_files
-from ._runs import (
-    command_line,
-    folder_option,
-    load,
-    moment,
-    open_run,
-    place_of,
-    problem_argument,
-    said_time,
-    say_found,
-    say_written,
-    shown,
-    strict_option,
-    unknown_numbers,
-    verdict,
-    write_outputs,
-)
+from . import shared
 from ._signals import Stop, Stopped
 from .app import debug_option, emit, json_option, progress_bar, remark
-
-__all__ = ["finish", "overwrite_option", "rebuild_option", "run", "until_option"]
 
 until_option = Annotated[
     str | None, typer.Option(help="Stop after this time: a date as in the problem file, or a number in its unit.")
@@ -49,15 +31,15 @@ overwrite_option = Annotated[
 
 
 def run(
-    problem: problem_argument,
+    problem: shared.problem_argument,
     readings: Annotated[list[Path] | None, typer.Argument(help="Tables of readings; input.files by default.")] = None,
-    out: folder_option = None,
+    out: shared.folder_option = None,
     until: until_option = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     rebuild: rebuild_option = False,
     overwrite: overwrite_option = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
-    strict: strict_option = False,
+    strict: shared.strict_option = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
@@ -70,8 +52,8 @@ def run(
     began = time.perf_counter()
     if overwrite and (resume or rebuild):
         raise ValueRangeError("--overwrite forgets the run that --resume and --rebuild go on with; give one of them.")
-    setup = load(problem)
-    until_ns = None if until is None else moment(setup, until, "--until")
+    setup = shared.load(problem)
+    until_ns = None if until is None else shared.moment(setup, until, "--until")
     with Stop() as stop:
         try:
             with progress_bar() as bars:
@@ -85,28 +67,28 @@ def run(
                 finished = run_files(
                     setup,
                     readings or None,
-                    place_of(setup, out),
+                    shared.place_of(setup, out),
                     resume=None if resume or rebuild else False,
                     until_ns=until_ns,
                     rebuild=rebuild,
                     overwrite=overwrite,
-                    facts={"command": command_line()},
+                    facts={"command": shared.command_line()},
                     progress=after_commit,
                     tell=remark,
                 )
         except Stopped:
-            finished = open_run(setup, out)
+            finished = shared.open_run(setup, out)
         finish(setup, finished, report=report, strict=strict, as_json=as_json, began=began, stop=stop)
 
 
 def finish(setup: Setup, finished: Run, *, report: bool, strict: bool, as_json: bool, began: float, stop: Stop) -> None:
     """Write what a run leaves behind, say it, and judge."""
     with finished:
-        written = write_outputs(setup, finished, report)
+        written = shared.write_outputs(setup, finished, report)
         if not as_json:
-            say_found(setup, finished)
-        facts, fails = verdict(setup, finished, strict=strict)
-        names = [shown(path) for path in written] if as_json else say_written(written)
+            shared.say_found(setup, finished)
+        facts, fails = shared.verdict(setup, finished, strict=strict)
+        names = [shared.shown(path) for path in written] if as_json else shared.say_written(written)
         seconds = round(time.perf_counter() - began, 2)
         emit(_summary(setup, finished) | facts | {"written": names, "seconds": seconds})
         stop.leave()
@@ -121,13 +103,13 @@ def _summary(setup: Setup, finished: Run) -> dict[str, Any]:
     record, last = finished.record, finished.last_ns
     return {
         "title": setup.labels.title,
-        "store": shown(finished.path),
+        "store": shared.shown(finished.path),
         "hash": setup.hash,
         "rank": setup.space.rank,
         "arrived": record.arrived,
         "counts": record.counts,
         "analyses": int(record.analysis_times.size),
-        "last": None if last is None else said_time(setup, last),
+        "last": None if last is None else shared.said_time(setup, last),
         "log_evidence": record.log_evidence,
-        "unknowns": unknown_numbers(setup, finished),
+        "unknowns": shared.unknown_numbers(setup, finished),
     }

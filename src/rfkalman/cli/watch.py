@@ -14,35 +14,23 @@ from ..core.errors import ValueRangeError
 from ..io.readings import is_workbook
 from ..runs.runner import Progress, Runner
 from ..runs.session import STORE, follow, table_reader
-from ._runs import (
-    command_line,
-    folder_option,
-    load,
-    moment,
-    open_run,
-    place_of,
-    problem_argument,
-    said_time,
-    strict_option,
-)
+from . import shared
 from ._signals import Pipe, Stop, Stopped
 from .app import debug_option, json_option, remark
 from .run import finish, overwrite_option, rebuild_option, until_option
 
-__all__ = ["watch"]
-
 
 def watch(
-    problem: problem_argument,
+    problem: shared.problem_argument,
     source: Annotated[str, typer.Argument(help="A file that grows, a folder, or - for JSON lines on standard input.")],
-    out: folder_option = None,
+    out: shared.folder_option = None,
     until: until_option = None,
     every: Annotated[float, typer.Option(min=0.05, max=3600.0, help="Seconds between looks at files.")] = 1.0,
     idle: Annotated[float | None, typer.Option(min=0.1, help="Stop after so many seconds without news.")] = None,
     rebuild: rebuild_option = False,
     overwrite: overwrite_option = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")] = True,
-    strict: strict_option = False,
+    strict: shared.strict_option = False,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
@@ -51,23 +39,23 @@ def watch(
     Asked to stop (Ctrl-C, SIGTERM, SIGHUP), it takes in what it has read and writes posterior and report.
     """
     began = time.perf_counter()
-    setup, place = load(problem), Path(source)
-    until_ns = None if until is None else moment(setup, until, "--until")
+    setup, place = shared.load(problem), Path(source)
+    until_ns = None if until is None else shared.moment(setup, until, "--until")
     if source != "-" and not (place.is_file() or place.is_dir()):
         problem_with = "is not an ordinary file" if place.exists() else "does not exist"
         raise ValueRangeError(f"{source} {problem_with}; watch follows a file, a folder, or - (standard input).")
     if is_workbook(source):
         raise ValueRangeError(f"{source} is a workbook, written whole: it cannot be followed; use `rfkalman run`.")
-    folder = place_of(setup, out)
+    folder = shared.place_of(setup, out)
     folder.mkdir(parents=True, exist_ok=True)
     shown_at = 0.0
 
     def after_commit(now: Progress) -> None:
-        """A line of standard error, at most one a second; the moment to stop where that is wanted."""
+        """A line of standard error, at most one a second; the shared.moment to stop where that is wanted."""
         nonlocal shown_at
         if now.head_ns is not None and time.monotonic() - shown_at > 1.0:
             shown_at = time.monotonic()
-            remark(f"{said_time(setup, now.head_ns)}: {now.analyses} analyses, {now.readings} readings")
+            remark(f"{shared.said_time(setup, now.head_ns)}: {now.analyses} analyses, {now.readings} readings")
         stop.check()
 
     with Stop() as stop:
@@ -78,7 +66,7 @@ def watch(
             ahead_ns=setup.clock.ahead_ns,
             rebuild=rebuild,
             overwrite=overwrite,
-            facts={"command": command_line()},
+            facts={"command": shared.command_line()},
             progress=after_commit,
         )
         with runner:
@@ -97,12 +85,14 @@ def watch(
             finally:
                 stop.patient = True
                 runner.flush()
-        finish(setup, open_run(setup, out), report=report, strict=strict, as_json=as_json, began=began, stop=stop)
+        finish(
+            setup, shared.open_run(setup, out), report=report, strict=strict, as_json=as_json, began=began, stop=stop
+        )
 
 
 def _files(place: Path) -> Iterable[Path]:
     if not place.is_dir():
-        # A file that is being rotated may be gone for a moment.
+        # A file that is being rotated may be gone for a shared.moment.
         return [place] if place.is_file() else []
     return sorted(p for p in place.iterdir() if p.is_file() and p.suffix in (".csv", ".jsonl", ".ndjson"))
 
