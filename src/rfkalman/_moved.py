@@ -49,4 +49,5 @@ class _Moved(MetaPathFinder, Loader):
         module.__spec__ = self._own  # the import system has put the old path there
 
 
-sys.meta_path.append(_Moved())
+# Before the others: a moved package would find its modules a second time, under its old path.
+sys.meta_path.insert(0, _Moved())

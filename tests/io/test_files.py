@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rfkalman as rk
+from rfkalman.core import files as _files
 from rfkalman.core.files import part_of
-from rfkalman.io import _files
 
 BELIEF = rk.Gaussian(np.zeros(2), np.eye(2))
 
