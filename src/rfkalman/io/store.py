@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray, frozen
 from ..online.readings import EVER, NEVER, STATUSES, IntArray, Status
 from ..statespace.values import Gaussian
-from ._access import DamageError, StoreError, damaged, explained, locked
-from ._digests import reading_digests, row_digest, used_digest
+from ._access import DamageError, StoreError, damaged, discard, explained, locked
 from ._tables import Position, Rejected
+from .digests import reading_digests, row_digest, used_digest
 
 __all__ = [
     "STATUSES",
@@ -52,6 +52,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreError",
+    "discard",
 ]
 
 FORMAT = "rfkalman run"
@@ -159,7 +160,7 @@ class AnalysisRow(NamedTuple):
     indicator: float
     n_used: int
     unknown_std: FloatArray | None
-    #: Digest of the readings that entered (:func:`rfkalman.io._digests.used_digest`); None: not kept.
+    #: Digest of the readings that entered (:func:`rfkalman.io.digests.used_digest`); None: not kept.
     used: bytes | None = None
     nis: float | None = None  #: normalised innovation squared of all that was predicted, used or gated
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..core.checks import FloatArray, frozen
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..filters import kalman
-from ..io._digests import reading_digests, used_digest
+from ..io.digests import reading_digests, used_digest
 from ..io.store import AnalysisRow, BatchRows, Outcome, Store
 from ..job import Setup
 from ..model.model import Model

@@ -43,9 +43,8 @@ import scipy
 
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanWarning
-from ..io._access import discard
 from ..io.readings import Chunk, Position
-from ..io.store import FileMark, Store, StoreError
+from ..io.store import FileMark, Store, StoreError, discard
 from ..job import Setup
 from ..model.field import Field
 from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, IntArray, Reason, Watermark, before_leap, trusted_end
