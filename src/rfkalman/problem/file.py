@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from ..core.errors import RFKalmanError
-from . import twins
+from .codec import plain
 from .errors import Complaint, ProblemError
 from .schema import (
     LIMITS,
@@ -118,7 +118,7 @@ class Problem(Section):
     @model_validator(mode="before")
     @classmethod
     def _translated(cls, given: Any) -> Any:
-        return twins.plain(given) if isinstance(given, Mapping) else given
+        return plain(given) if isinstance(given, Mapping) else given
 
     # -- reading and writing ------------------------------------------------------------------------------------------
 
@@ -352,9 +352,9 @@ def _unreadable(file: str | Path, message: str) -> ProblemError:
 def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that can be read, whatever is wrong with the others; without keys that are complained of already."""
     found = {}
-    plain = twins.plain(given)
+    tables = plain(given)
     for name, adapter in SECTIONS.items():
-        section = plain.get(name, {})
+        section = tables.get(name, {})
         for _ in range(2):
             try:
                 found[name] = adapter.validate_python(section)
