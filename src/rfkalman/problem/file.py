@@ -10,7 +10,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
@@ -198,8 +198,8 @@ class Problem(Section):
 
         Titles, input files and the output section are left out: they may change between runs.
         """
-        tables = _pruned(self.model_dump(mode="python", exclude={"title": True, "output": True, "input": {"files"}}))
-        return tomli_w.dumps(_sorted(tables))
+        tables = self.model_dump(mode="python", exclude={"title": True, "output": True, "input": {"files"}})
+        return tomli_w.dumps(_pruned(tables, sorted))
 
     def digest(self) -> str:
         """sha256 of the canonical form and of the contents of the files it names."""
@@ -556,20 +556,12 @@ def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tupl
         yield dotted(at), f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
 
 
-def _pruned(value: Any) -> Any:
-    """Without None and empty tables, which TOML cannot say or need not."""
+def _pruned(value: Any, order: Callable[[Mapping[str, Any]], Iterable[str]] = list) -> Any:
+    """Without None and empty tables, which TOML cannot say or need not; keys in the given order."""
     if isinstance(value, Mapping):
-        kept = {str(k): _pruned(v) for k, v in value.items() if v is not None}
-        return {k: v for k, v in kept.items() if v != {}}
-    if isinstance(value, (list, tuple)):
-        return [_pruned(v) for v in value]
-    return value
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _sorted(value[k]) for k in sorted(value)}
-    return [_sorted(v) for v in value] if isinstance(value, list) else value
+        kept = {str(key): _pruned(value[key], order) for key in order(value) if value[key] is not None}
+        return {key: entry for key, entry in kept.items() if entry != {}}
+    return [_pruned(entry, order) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def _sentence(item: ErrorDetails) -> Complaint:
