@@ -6,6 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,9 @@ from ..physics.sources import Bump, Source
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
-from .codec import condition_of, diffusion_of, domain_of, process_of
+from .codec import condition_of, diffusion_of, domain_of, value_of
 from .errors import Complaint, ProblemError, several
-from .schema import Series, UnknownTable, VelocityTable, dotted
+from .schema import VelocityTable, dotted
 from .tables import missing_files, moment_ns, moments, read_sensors, time_series, written
 
 if TYPE_CHECKING:
@@ -294,12 +295,9 @@ def _pde(
 
 def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
     given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
-    strength: Any = given.strength
-    if isinstance(given.strength, UnknownTable):
-        unknown = given.strength.unknown
-        strength = Unknown((unknown.mean, unknown.std), process_of(unknown))
-    elif isinstance(given.strength, Series):
-        strength = time_series(problem, key, given.strength, "strength", clock)
+    strength = value_of(problem, key, given.strength, "strength", clock)
+    if isinstance(strength, Unknown):
+        strength = replace(strength, length=None)  # one number, wherever it acts
     return Source(bump, strength, given.name)
 
 
@@ -377,12 +375,11 @@ def _model(
     noise, given = None, problem.physics.process_noise
     if given is not None:
         noise = Sobolev(given.change / math.sqrt(given.per or 1.0), given.length or length, given.smoothness)
-    options: dict[str, Any] = {"process_noise": noise, "blocks": blocks, "start": 0.0}
     prior = _prior(problem, space, length, notes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
-            model = Model(space, prior, **options)
+            model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0)
     warned += [str(w.message) for w in caught]
     return model
 
@@ -406,10 +403,6 @@ def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
     sizes = sorted({float(s) for s in sensors.offset_std[sensors.inside] if s > 0.0})
     blocks: list[Block] = []
     for k, size in enumerate(sizes):
-        names = [
-            name
-            for name, s, within in zip(sensors.ids, sensors.offset_std, sensors.inside, strict=True)
-            if within and s == size
-        ]
+        names = [sensors.ids[i] for i in np.flatnonzero(sensors.inside & (sensors.offset_std == size))]
         blocks.append(SensorOffset(names, size, process, name="offset" if len(sizes) == 1 else f"offset {k + 1}"))
     return blocks

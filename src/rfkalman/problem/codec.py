@@ -27,7 +27,7 @@ from .tables import mesh, outline, time_series
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["condition_of", "diffusion_of", "domain_of", "plain", "process_of"]
+__all__ = ["condition_of", "diffusion_of", "domain_of", "plain", "value_of"]
 
 #: Keys of a problem file for the fields of each process; the change of an integrated random walk is that after one unit
 #: of time, where its variance is std^2 t^3 / 3.
@@ -178,10 +178,7 @@ def condition_of(problem: Problem, key: str, given: schema.Condition, clock: Clo
     """The condition on a part of the boundary; ``key`` is where it stands in the file."""
 
     def value(name: str, kind: str) -> Any:
-        entry = getattr(given, name)
-        if isinstance(entry, Series):
-            return time_series(problem, f"{key}.{name}", entry, kind, clock)
-        return _unknown_of(entry.unknown) if isinstance(entry, schema.UnknownTable) else entry
+        return value_of(problem, f"{key}.{name}", getattr(given, name), kind, clock)
 
     if given.unknown is not None:
         return Dirichlet(_unknown_of(given.unknown))
@@ -194,11 +191,18 @@ def condition_of(problem: Problem, key: str, given: schema.Condition, clock: Clo
     return Periodic(str(given.periodic))
 
 
+def value_of(problem: Problem, key: str, given: Any, kind: str, clock: Clock) -> Any:
+    """A value as the library takes it: a number, a table in time, or an unknown."""
+    if isinstance(given, Series):
+        return time_series(problem, key, given, kind, clock)
+    return _unknown_of(given.unknown) if isinstance(given, schema.UnknownTable) else given
+
+
 def _unknown_of(given: schema.UnknownValue) -> Unknown:
-    return Unknown((given.mean, given.std), process_of(given), given.length)
+    return Unknown((given.mean, given.std), _process_of(given), given.length)
 
 
-def process_of(given: schema.UnknownValue) -> Process:
+def _process_of(given: schema.UnknownValue) -> Process:
     """How an unknown value moves in time."""
     per = 1.0 if given.per is None else given.per
     if given.process == "ou":
