@@ -134,7 +134,7 @@ class Recursion:
             self._meet_step(step)
         gain = self._gain
         if gain is not None and gain.moves(belief, step):
-            return unchecked(Gaussian, mean=step.move(belief.mean), root=gain.forecast_root)
+            return unchecked(Gaussian, step.move(belief.mean), gain.forecast_root)
         ahead = kalman.forecast(belief, step)
         self._step, self._forecast_root = step, ahead.root
         return ahead
@@ -148,7 +148,7 @@ class Recursion:
         if gain is not None and seen is obs and gain.reads(prior, obs):
             mean, evidence = gain.correct(prior.mean, values)
             nis = 2.0 * (gain.constant - evidence)
-            return kalman.made_analysis(mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
+            return unchecked(kalman.Analysis, mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
         post = kalman.analyse(prior, obs, y)
         self._gain = self._note(prior, obs, post)
         return post

@@ -219,4 +219,4 @@ def _around(mean: FloatArray, Z: FloatArray, T: FloatArray) -> Gaussian:
         return Gaussian(mean, Z)
     root = blas.dtrsm(1.0, np.asfortranarray(T), np.asfortranarray(Z), side=1, lower=0)
     root = compress_root(root) if root.shape[1] > root.shape[0] else root
-    return unchecked(Gaussian, mean=mean.copy(), root=root)
+    return unchecked(Gaussian, mean.copy(), root)
