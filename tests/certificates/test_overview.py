@@ -19,7 +19,7 @@ from rfkalman.certificates.exact_field import SpaceTrajectory
 from rfkalman.certificates.overview import certify, is_implicit_euler
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import kalman
-from rfkalman.research.experiments.certified import BENCHMARKS, certify_benchmark
+from rfkalman.research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
 from rfkalman.research.experiments.draws import SQUARE
 from rfkalman.research.experiments.truth import SineSeries, bumps
 
