@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose
 from tests.certificates.fields import LINE, SQUARE, bubble_line
 
 import rfkalman as rk
-from rfkalman.certificates.exact_field import FineBasis, SpaceTrajectory, as_times
+from rfkalman.certificates import projection_error
+from rfkalman.certificates.exact_field import FineBasis, SpaceTrajectory
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.research.experiments.truth import SineSeries, bumps
 
@@ -37,12 +38,11 @@ def test_forced_spaces_have_no_free_trajectory():
         SpaceTrajectory(rk.whiten(rk.Heat(LINE), rk.DirichletSine(3)), np.zeros(4))
 
 
-def test_times_increase():
-    assert as_times([0.0, 1.0]).tolist() == [0.0, 1.0]
-    with pytest.raises(ValueRangeError, match="increase"):
-        as_times([0.0, 0.0])
-    with pytest.raises(ShapeError, match="at least one"):
-        as_times([])
+@pytest.mark.parametrize("times", [[0.0, 0.0], []], ids=["repeated", "none"])
+def test_times_increase(times):
+    space = bubble_line(0, n_features=8, floor=1e-2)
+    with pytest.raises(ValueRangeError, match="times must be increasing and not empty"):
+        projection_error(space, SpaceTrajectory(space, np.ones(space.rank)), times)
 
 
 def test_blocks_that_are_not_kept_give_the_same_numbers():

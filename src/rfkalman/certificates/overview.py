@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, as_increasing
 from ..core.errors import RFKalmanError, ShapeError
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
@@ -18,7 +18,7 @@ from . import dynamics, gram
 from . import leverage as lev
 from .approximation import projection_error
 from .contraction import contraction
-from .exact_field import Trajectory, as_times
+from .exact_field import Trajectory
 from .field_error import FieldError, Truths, field_error
 from .findings import Finding
 from .implicit_euler import galerkin_route, projection_route
@@ -80,15 +80,15 @@ class Overview:
         }
 
     def __str__(self) -> str:
-        lines, group, told = [], "", ""
+        lines, group, before = [], "", ""
         for finding in self.findings:
             if finding.certificate != group:
                 group = finding.certificate
                 lines.append(group)
             lines.append(f"  {finding}")
             if finding.remedy:
-                lines.append(f"         {'as above' if finding.remedy == told else finding.remedy}")
-                told = finding.remedy
+                lines.append(f"         {'as above' if finding.remedy == before else finding.remedy}")
+                before = finding.remedy
         return "\n".join(lines + [f"not asked: {name}: {reason}" for name, reason in self.refused])
 
 
@@ -175,7 +175,7 @@ def certify(
     trajectory: approximation error and bias are suprema over the times, tr P and the propagated initial error those at
     the end. The error that a user meets, at every analysis and for readings of the field, is the group "error".
     """
-    grid = as_times(times)
+    grid = as_increasing("times", times)
     _require_fit(space, prior, steps, observations, grid)
     asking = _Asking(progress)
     leverage = None
