@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose
 from tests.certificates.fields import LINE, SQUARE, bubble_line
 
 import rfkalman as rk
-from rfkalman.certificates import projection_error
 from rfkalman.certificates.exact_field import FineBasis, SpaceTrajectory
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.research.experiments.truth import SineSeries, bumps
@@ -36,13 +35,6 @@ def test_forced_spaces_have_no_free_trajectory():
         SpaceTrajectory(space, np.zeros(space.rank))
     with pytest.raises(ShapeError, match="coeffs"):
         SpaceTrajectory(rk.whiten(rk.Heat(LINE), rk.DirichletSine(3)), np.zeros(4))
-
-
-@pytest.mark.parametrize("times", [[0.0, 0.0], []], ids=["repeated", "none"])
-def test_times_increase(times):
-    space = bubble_line(0, n_features=8, floor=1e-2)
-    with pytest.raises(ValueRangeError, match="times must be increasing and not empty"):
-        projection_error(space, SpaceTrajectory(space, np.ones(space.rank)), times)
 
 
 def test_blocks_that_are_not_kept_give_the_same_numbers():

@@ -303,7 +303,7 @@ def test_misuse_raises():
         certify(**(given | {"observations": [*given["observations"][:-1], raw]}))
     with pytest.raises(ValueRangeError, match="eta must lie strictly between 0 and 1"):
         certify(**given, eta=1.5)
-    with pytest.raises(ValueRangeError, match="times must increase"):
+    with pytest.raises(ValueRangeError, match="times must be increasing"):
         certify(**(given | {"times": TIMES[::-1]}))
 
 
