@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.pieces import in_blocks, row_blocks
-from .base import DOMAINS, WINDOWS, Corner, Window, boundary_slack, checked_names
+from .base import Corner, Window
 from .cells import GRADED_FROM, CellDomain, chord_height, find_corners, turns
 from .rules import simplex_volumes
 
 __all__ = ["Polygon", "PolygonWindow"]
 
 
-@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Polygon(CellDomain):
     """A polygon, possibly with holes; needs the extra ``geometry``.
@@ -80,10 +79,10 @@ class Polygon(CellDomain):
             raise ValueRangeError(_explained(shapely.is_valid_reason(shape), lower))
         shapely.prepare(shape)
         assign(self, exterior=frozen(rings[0]), holes=tuple(frozen(ring) for ring in rings[1:]))
-        assign(self, lower=frozen(lower), upper=frozen(upper), _rings=tuple(frozen(ring) for ring in local))
-        assign(self, _shape=shape, _nodes=frozen(_triangulated(shapely, shape, local)))
-        assign(self, _volumes=frozen(simplex_volumes(self._nodes)))
-        assign(self, names=checked_names(self.names, self.native_parts))
+        triangles = frozen(_triangulated(shapely, shape, local))
+        assign(self, _rings=tuple(frozen(ring) for ring in local), _shape=shape)
+        assign(self, _nodes=triangles, _volumes=frozen(simplex_volumes(triangles)))
+        self._bound(lower, upper)
 
     @property
     def volume(self) -> float:
@@ -109,7 +108,7 @@ class Polygon(CellDomain):
         local = np.asarray(x, dtype=np.float64) - self.lower
         inside = shapely.contains_xy(self._shape, local[:, 0], local[:, 1])
         rest = np.flatnonzero(~inside)
-        slack = float(boundary_slack(self.lower, self.upper).max())
+        slack = float(self.slack.max())
         inside[rest] = shapely.dwithin(self._shape, shapely.points(local[rest]), slack)
         return inside
 
@@ -168,7 +167,7 @@ class Polygon(CellDomain):
         steps = np.arange(1, 16) / 16.0
         fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
         edges = self._edges
-        apart = np.abs(edges - corner.vertex) > boundary_slack(self.lower, self.upper)
+        apart = np.abs(edges - corner.vertex) > self.slack
         others = edges[np.all(apart.any(axis=2), axis=1)] - corner.vertex
         for cut in omega + fractions * (2.0 * math.pi - omega):
             angle = corner.direction + float(cut)
@@ -304,7 +303,6 @@ def _explained(reason: str, lower: FloatArray) -> str:
 _PAIRS = 1 << 18
 
 
-@WINDOWS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class PolygonWindow(Window):
     """An approximate distance to the chosen edges of a polygon, exact to first order on each edge, divided by ``size``.

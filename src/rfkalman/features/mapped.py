@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_positive, assign
-from ..core.codec import Kinds, Table
+from ..core.codec import Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
-from .base import FEATURES, Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
+from .base import Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
 
 __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_axis", "log_radius", "mapped"]
 
@@ -23,7 +23,7 @@ __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_
 _GRID = (1025, 129, 33)
 
 
-class CoordinateMap(Table):
+class CoordinateMap(Table, sort="coordinate map is"):
     """A smooth map of coordinates y = forward(x) that can be saved and knows its own bounds."""
 
     __slots__ = ()
@@ -45,10 +45,6 @@ class CoordinateMap(Table):
         """Bounds on the spectral norm of the Jacobian and on the norm of the second derivatives over a box."""
 
 
-_MAPS: Kinds[CoordinateMap] = Kinds("coordinate map is")
-
-
-@_MAPS.register
 @dataclass(frozen=True, slots=True)
 class LogAxis(CoordinateMap):
     """One coordinate becomes log(1 + (x - origin) / scale); write it ``log_axis(axis, origin, scale)``."""
@@ -129,7 +125,6 @@ _ASINH_BEND = 0.38491
 _ASINH_SHARE_SLOPE = 0.17434
 
 
-@_MAPS.register
 @dataclass(frozen=True, slots=True)
 class LogRadius(CoordinateMap):
     """Distances r from a centre become asinh(r / scale), directions stay; write it ``log_radius(centre, scale)``."""
@@ -304,7 +299,6 @@ def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatA
     return y, as_finite("jacobian(x)", jacobian(x), shape, remedy)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedMap(FeatureMap):
     """Frozen features of new coordinates.
@@ -385,6 +379,6 @@ class MappedMap(FeatureMap):
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        forward = _MAPS.restore(settings["forward"], {})
+        forward = CoordinateMap.restore(settings["forward"])
         inner = restore(settings["inner"], unprefixed("inner.", arrays))
         return cls(arrays["lower"], arrays["side"], inner, forward, forward.jacobian, arrays["stretch"])

@@ -13,7 +13,7 @@ import numpy as np
 from ..core.checks import FloatArray, as_number, as_positive, assign
 from ..core.errors import ValueRangeError
 from ..domains.base import Domain, bandwidth_of
-from .base import FEATURES, Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis, stream
+from .base import Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis, stream
 
 __all__ = ["ELUMap", "ELUNetwork", "TanhMap", "TanhNetwork"]
 
@@ -149,7 +149,6 @@ _ELU_SMOOTH = (109, 84, 54)
 _ELU_JUMP = (640, 128, 64)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class ELUMap(_NetworkMap):
     """Frozen features s ELU_alpha(w.(x - lower) + b)."""
@@ -208,7 +207,6 @@ class ELUMap(_NetworkMap):
         return bandwidth_of(np.ceil(np.maximum(np.maximum(smooth, jump), 16)))
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class TanhMap(_NetworkMap):
     """Frozen features s tanh(w.(x - lower) + b)."""
