@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -47,7 +47,28 @@ class CoordinateMap(Table, sort="coordinate map is"):
 
 @dataclass(frozen=True, slots=True)
 class LogAxis(CoordinateMap):
-    """One coordinate becomes log(1 + (x - origin) / scale); write it ``log_axis(axis, origin, scale)``."""
+    """The map that replaces one coordinate by log(1 + (x - origin) / scale), for boundary layers.
+
+    Features in it vary over distances of about ``scale`` times their length
+    scale at the origin, and over ever longer ones away from it.
+
+    Parameters
+    ----------
+    axis : int
+        0 for x.
+    origin : float
+        Where to resolve finely, usually a face.
+    scale : float
+        Width of the layer, in the units of the coordinate; negative to look
+        downwards from the origin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stretch = log_axis(0, origin=0.0, scale=0.5)
+    >>> stretch(np.array([[0.0], [0.5 * (np.e - 1.0)]])).round(12).tolist()
+    [[0.0], [1.0]]
+    """
 
     axis: int
     origin: float
@@ -94,32 +115,6 @@ class LogAxis(CoordinateMap):
         return max(slope, 1.0) if lower.size > 1 else slope, slope**2
 
 
-def log_axis(axis: int, origin: float, scale: float) -> LogAxis:
-    """The map that replaces one coordinate by log(1 + (x - origin) / scale), for boundary layers.
-
-    Features in it vary over distances of about ``scale`` times their length
-    scale at the origin, and over ever longer ones away from it.
-
-    Parameters
-    ----------
-    axis : int
-        0 for x.
-    origin : float
-        Where to resolve finely, usually a face.
-    scale : float
-        Width of the layer, in the units of the coordinate; negative to look
-        downwards from the origin.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> stretch = log_axis(0, origin=0.0, scale=0.5)
-    >>> stretch(np.array([[0.0], [0.5 * (np.e - 1.0)]])).round(12).tolist()
-    [[0.0], [1.0]]
-    """
-    return LogAxis(axis, origin, scale)
-
-
 # Largest |g''| and |(g / r)'| of g = asinh r: 2 / 27^(1/2) at r = 1 / sqrt2 and 0.174334 at r = 1.027, rounded up.
 _ASINH_BEND = 0.38491
 _ASINH_SHARE_SLOPE = 0.17434
@@ -127,9 +122,27 @@ _ASINH_SHARE_SLOPE = 0.17434
 
 @dataclass(frozen=True, slots=True)
 class LogRadius(CoordinateMap):
-    """Distances r from a centre become asinh(r / scale), directions stay; write it ``log_radius(centre, scale)``."""
+    """The map that crowds features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
 
-    centre: tuple[float, ...]
+    Directions stay. asinh is a logarithm far from the centre and linear close to
+    it, so that the map is smooth at the centre too.
+
+    Parameters
+    ----------
+    centre : (d,) sequence of float
+        The point to resolve: a well, a source.
+    scale : float
+        Radius of the core, in the units of the coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> crowd = log_radius([0.0, 0.0], scale=0.1)
+    >>> crowd(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
+    [[0.0, 0.0], [0.0, 2.0]]
+    """
+
+    centre: Sequence[float]
     scale: float
 
     kind: ClassVar[str] = "log-radius"
@@ -181,28 +194,8 @@ class LogRadius(CoordinateMap):
         return share / self.scale, bend / self.scale**2
 
 
-def log_radius(centre: Sequence[float], scale: float) -> LogRadius:
-    """The map that crowds features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
-
-    asinh is a logarithm far from the centre and linear close to it, so that
-    the map is smooth at the centre too.
-
-    Parameters
-    ----------
-    centre : (d,) sequence of float
-        The point to resolve: a well, a source.
-    scale : float
-        Radius of the core, in the units of the coordinates.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> crowd = log_radius([0.0, 0.0], scale=0.1)
-    >>> crowd(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
-    [[0.0, 0.0], [0.0, 2.0]]
-    """
-    return LogRadius(tuple(centre), scale)
-
+log_axis = LogAxis
+log_radius = LogRadius
 
 Forward = Callable[[FloatArray], FloatArray]
 
