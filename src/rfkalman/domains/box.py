@@ -79,7 +79,8 @@ class Box(Domain):
 
     def contains(self, x: FloatArray) -> Any:
         # A sensor written on the face must not fall outside by the last digit of its coordinates.
-        return ((x >= self.lower - self.slack) & (x <= self.upper + self.slack)).all(axis=1)
+        slack = self.slack
+        return ((x >= self.lower - slack) & (x <= self.upper + slack)).all(axis=1)
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
         return bool((lower <= self.upper).all() and (upper >= self.lower).all())

@@ -108,13 +108,15 @@ class Polygon(CellDomain):
         local = np.asarray(x, dtype=np.float64) - self.lower
         inside = shapely.contains_xy(self._shape, local[:, 0], local[:, 1])
         rest = np.flatnonzero(~inside)
-        slack = float(self.slack.max())
-        inside[rest] = shapely.dwithin(self._shape, shapely.points(local[rest]), slack)
+        inside[rest] = shapely.dwithin(self._shape, shapely.points(local[rest]), float(self.slack.max()))
         return inside
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
         corners = np.stack(np.meshgrid(*zip(lower, upper, strict=True)), axis=-1).reshape(-1, 2)
-        return bool(self.contains(corners).any()) or _crosses(self._edges, lower, upper)
+        if self.contains(corners).any():
+            return True
+        shapely = _shapely()
+        return bool(shapely.intersects(shapely.Polygon(self.exterior, self.holes), shapely.box(*lower, *upper)))
 
     @property
     def _edges(self) -> FloatArray:
@@ -130,8 +132,7 @@ class Polygon(CellDomain):
         return sharp
 
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
-        edges = np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in self._rings])
-        return np.asarray(edges[np.isin(self.native_parts, natives)])
+        return (self._edges - self.lower)[np.isin(self.native_parts, natives)]
 
     def _native_window(self, natives: tuple[str, ...]) -> PolygonWindow:
         edges = self._edges
@@ -182,18 +183,6 @@ class Polygon(CellDomain):
             if not (straddles & (ahead >= 0.0)).any():
                 return float(cut)
         return None
-
-
-def _crosses(segments: FloatArray, lower: FloatArray, upper: FloatArray) -> bool:
-    """Whether some segment has a point in the closed box: the ranges of the parameter inside each slab must overlap."""
-    start, step = segments[:, 0], segments[:, 1] - segments[:, 0]
-    still = step == 0.0
-    safe = np.where(still, 1.0, step)
-    first, second = (lower - start) / safe, (upper - start) / safe
-    outside = still & ((start < lower) | (start > upper))
-    enter = np.where(still, 0.0, np.minimum(first, second)).max(axis=1)
-    leave = np.where(still, 1.0, np.maximum(first, second)).min(axis=1)
-    return bool((~outside.any(axis=1) & (np.maximum(enter, 0.0) <= np.minimum(leave, 1.0))).any())
 
 
 def _triangulated(shapely: ModuleType, shape: Any, rings: Sequence[FloatArray]) -> FloatArray:

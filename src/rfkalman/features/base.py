@@ -211,11 +211,6 @@ def unprefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, Float
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def stream(seed: int, name: str) -> np.random.Generator:
-    """The random stream of one source; keyed by name, so that no other draw can shift it."""
-    return np.random.default_rng([seed, *name.encode()])
-
-
 _Recipe = TypeVar("_Recipe", bound=Recipe)
 
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.errors import ValueRangeError
+from ..core.streams import stream
 from ..domains.base import Domain
-from .base import Bounds, FeatureMap, Recipe, check_box, check_draw, smooth_step, stream, times_window, whole_bandwidth
+from .base import Bounds, FeatureMap, Recipe, check_box, check_draw, smooth_step, times_window, whole_bandwidth
 from .fourier import FourierMap
 
 __all__ = ["CornerMap", "CornerRFF"]

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from ..core.checks import FloatArray, as_count, assign
 from ..core.errors import ValueRangeError
+from ..core.streams import stream
 from ..domains.base import Domain, bandwidth_of
 from .base import (
     Bounds,
@@ -23,7 +24,6 @@ from .base import (
     check_draw,
     lengths_per_axis,
     require_box,
-    stream,
     whole_bandwidth,
 )
 

@@ -276,9 +276,7 @@ def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward |
 
 def _grid_in(domain: Domain) -> FloatArray:
     """A fine grid of the bounding box, faces included, as far as it lies in the domain."""
-    n = _GRID[domain.dimension - 1]
-    lines = [np.linspace(a, b, n) for a, b in zip(domain.lower, domain.upper, strict=True)]
-    x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
+    x = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
     return np.asarray(x[domain.contains(x)])
 
 
