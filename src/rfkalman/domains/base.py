@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -167,7 +168,7 @@ class TensorRule(Rule):
         for some in row_blocks(self.n_points, size):
             index = np.unravel_index(np.arange(some.start, some.stop), self._shape)
             chosen = [(nodes[i], weights[i]) for i, (nodes, weights) in zip(index, self._axes, strict=True)]
-            yield self._chart(*(x for x, _ in chosen)), np.prod([w for _, w in chosen], axis=0)
+            yield self._chart(*(x for x, _ in chosen)), reduce(np.multiply, [w for _, w in chosen])
 
 
 class BoundaryRule(_Quadrature):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen
-from ..core.codec import Table, plain
+from ..core.codec import Table, to_dict
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
 
@@ -171,7 +171,7 @@ class FeatureMap(Table, sort="features are"):
     def settings(self) -> dict[str, Any]:
         """The rest of the map as JSON-able values; ``"kind"`` names the family."""
         entries = self._entries()
-        return {"kind": self.kind} | {n: plain(v) for n, v in entries.items() if not isinstance(v, np.ndarray)}
+        return {"kind": self.kind} | {n: to_dict(v) for n, v in entries.items() if not isinstance(v, np.ndarray)}
 
     def __add__(self, other: object) -> FeatureSum:
         return FeatureSum((self, other)) if isinstance(other, FeatureMap) else NotImplemented

@@ -229,7 +229,8 @@ class PatchMap(FeatureMap):
             local, along = features.jet(x[rows])
             times_window(local, along, chi, slopes)
             values[rows, columns] = local
-            gradients[:, rows, columns] = along
+            for along_axis, own in zip(gradients, along, strict=True):
+                along_axis[rows, columns] = own
         return values, gradients
 
     def bounds(self) -> Bounds:
