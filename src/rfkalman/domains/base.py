@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_count, as_finite, assign, frozen
 from ..core.codec import Table
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
-from ..core.pieces import row_blocks
+from ..core.pieces import grid_points, row_blocks
 
 if TYPE_CHECKING:
     from .pieces import Pieces
@@ -366,8 +366,7 @@ class Domain(Table, sort="domain is"):
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
         """Whether a closed box, given by its corners, has a point of the domain; here, of a grid in it."""
-        lines = [np.linspace(a, b, 33) for a, b in zip(lower, upper, strict=True)]
-        return bool(self.contains(np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, self.dimension)).any())
+        return bool(self.contains(grid_points(np.linspace(a, b, 33) for a, b in zip(lower, upper, strict=True))).any())
 
     @abstractmethod
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:

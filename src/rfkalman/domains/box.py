@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_finite, as_number, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.pieces import grid_points
 from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
 from .pieces import BoxPieces
 from .rules import points_for_phase
@@ -91,8 +92,7 @@ class Box(Domain):
     def grid(self, n: Order) -> FloatArray:
         """Regular points with the boundary included, (n_1 ... n_d, d); the last axis varies fastest."""
         counts = per_axis("n", n, self.dimension, minimum=2)
-        lines = [np.linspace(a, b, k) for a, b, k in zip(self.lower, self.upper, counts, strict=True)]
-        return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, self.dimension)
+        return grid_points(np.linspace(*axis) for axis in zip(self.lower, self.upper, counts, strict=True))
 
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.checks import FloatArray
-from ..core.pieces import row_blocks
+from ..core.pieces import grid_points, row_blocks
 from .base import Rule
 from .rules import cell_phases, children, determinants, gauss, points_for_phase, reference_rule, shape_functions
 
@@ -180,9 +180,7 @@ class SimplexPieces(Pieces):
 def unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre on the unit box: points (q, d) and weights that sum to one."""
     lines = [gauss(n, 0) for n in counts]
-    grids = np.meshgrid(*[x for x, _ in lines], indexing="ij")
-    weights = np.meshgrid(*[w for _, w in lines], indexing="ij")
-    return np.stack([g.ravel() for g in grids], axis=1), np.prod([w.ravel() for w in weights], axis=0)
+    return grid_points(x for x, _ in lines), grid_points(w for _, w in lines).prod(axis=1)
 
 
 class PiecewiseRule(Rule):

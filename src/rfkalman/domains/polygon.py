@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
-from ..core.pieces import in_blocks, row_blocks
+from ..core.pieces import grid_points, in_blocks, row_blocks
 from .base import Corner, Window
 from .cells import GRADED_FROM, CellDomain, chord_height, find_corners, turns
 from .rules import simplex_volumes
@@ -112,8 +112,7 @@ class Polygon(CellDomain):
         return inside
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
-        corners = np.stack(np.meshgrid(*zip(lower, upper, strict=True)), axis=-1).reshape(-1, 2)
-        if self.contains(corners).any():
+        if self.contains(grid_points(zip(lower, upper, strict=True))).any():
             return True
         shapely = _shapely()
         return bool(shapely.intersects(shapely.Polygon(self.exterior, self.holes), shapely.box(*lower, *upper)))
