@@ -79,8 +79,8 @@ class Locator:
             cell = self._cells[np.repeat(self._start[number[some]], counts[some]) + rank]
             boxed = ((x[point] >= self._low[cell]) & (x[point] <= self._high[cell])).all(axis=1)
             point, cell = point[boxed], cell[boxed]
-            held = self._holds(x[point], cell)
-            found[point[held]] = cell[held]
+            inside = self._holds(x[point], cell)
+            found[point[inside]] = cell[inside]
             first = last
         return found
 

@@ -87,13 +87,13 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
             f"{path} has the ending {place.suffix!r}; meshes with the usual endings {', '.join(_FORMATS)} are read. "
             f"`meshio convert {place.name} {place.stem}.vtu` turns others into one of these."
         )
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
         # The reader prints what it cannot read, and then leaves the program.
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             return meshio.read(place, file_format=_FORMATS[place.suffix.lower()])
     except (SystemExit, Exception) as error:
-        reason = str(error) if not isinstance(error, SystemExit) else " ".join(said.getvalue().split())
+        reason = str(error) if not isinstance(error, SystemExit) else " ".join(printed.getvalue().split())
         hint = "Is it a mesh file that meshio knows, with the usual ending?"
         if "gmsh:physical" in reason or "ncompatible cell data" in reason:
             hint = (

@@ -113,7 +113,7 @@ def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
 
 def outer_facets(cells: IntArray, d: int, n: int) -> tuple[IntArray, IntArray]:
     """Nodes of the facets that one cell alone has, seen from outside, and the keys of all inner ones."""
-    _refuse_twins(cells[:, : d + 1])
+    _refuse_repeated(cells[:, : d + 1])
     facets = np.concatenate([cells[:, _facet_nodes(d, side, cells.shape[1])] for side in _SIDES[d]])
     keys = _keys(facets[:, :d], n)
     unique, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
@@ -136,7 +136,7 @@ def outer_facets(cells: IntArray, d: int, n: int) -> tuple[IntArray, IntArray]:
     return facets[outer], unique[counts == 2]
 
 
-def _refuse_twins(corners: IntArray) -> None:
+def _refuse_repeated(corners: IntArray) -> None:
     _, first, counts = np.unique(np.sort(corners, axis=1), axis=0, return_index=True, return_counts=True)
     if (counts > 1).any():
         i = int(first[np.argmax(counts > 1)])

@@ -121,7 +121,7 @@ class Mesh(CellDomain):
         """Read a mesh file through meshio; gmsh's physical names become boundary parts.
 
         The cells of the highest dimension are the domain; facets of one dimension
-        less name its boundary. What was left out is said in ``notes``.
+        less name its boundary. What was left out stands in ``notes``.
 
         Parameters
         ----------
@@ -246,10 +246,10 @@ class Mesh(CellDomain):
     def chord_height(self, parts: Sequence[str]) -> float:
         if self.dimension != 2 or self.curved:
             return 0.0
-        held = np.isin(list(self._shown.values()), tuple(parts))[self._tags]
+        chosen = np.isin(list(self._shown.values()), tuple(parts))[self._tags]
         along = self._local[self._facets[:, 1]] - self._local[self._facets[:, 0]]
         after = followers(self._facets)
-        return chord_height(along, along[after], held & held[after])
+        return chord_height(along, along[after], chosen & chosen[after])
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Boundary vertices of a planar mesh with an interior angle above pi.

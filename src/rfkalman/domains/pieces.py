@@ -252,11 +252,11 @@ class Refinement:
         ``MOST_POINTS`` were not enough.
         """
         rule, wave, levels = self._rule, self._wave, self._levels
-        whole, glance, finest = self._kept or self._first()
+        whole, coarse, finest = self._kept or self._first()
         own = _sums(function, whole)[0].sum(axis=0, keepdims=True)
         # With two points per direction less, what is narrow is seen too, and what is smooth integrated as well: most
         # functions cost no more than this. Whatever gives pause is looked at in full.
-        for cells in (glance, finest):
+        for cells in (coarse, finest):
             last, size = _sums(function, cells)
             # Beside the others of a call, a function that nearly cancels is rounding: no rule would resolve that.
             scale = np.maximum(np.maximum(size, _FAINT * size.max(initial=0.0)), np.finfo(np.float64).tiny)
@@ -299,7 +299,7 @@ class Refinement:
         return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
 
     def _first(self) -> list[Iterable[_Cells]]:
-        """The rule, a glance at the finest level, and a look."""
+        """The rule, a coarse look at the finest level, and a full one."""
         finest = self._levels[-1]
         return [self._whole(), self._cells(finest, fewer=2), self._cells(finest)]
 

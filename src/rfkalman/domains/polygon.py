@@ -140,9 +140,9 @@ class Polygon(CellDomain):
     def chord_height(self, parts: Sequence[str]) -> float:
         heights = [0.0]
         for ring, names in zip(self._rings, self._labels(), strict=True):
-            held = np.isin(names, tuple(parts))
+            chosen = np.isin(names, tuple(parts))
             along = np.roll(ring, -1, axis=0) - ring
-            heights.append(chord_height(along, np.roll(along, -1, axis=0), held & np.roll(held, -1)))
+            heights.append(chord_height(along, np.roll(along, -1, axis=0), chosen & np.roll(chosen, -1)))
         return max(heights)
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
@@ -278,7 +278,7 @@ _REMEDIES = {
 
 
 def _explained(reason: str, lower: FloatArray) -> str:
-    """The reason given near the origin, told in the user's coordinates with what to do about it."""
+    """The reason given near the origin, in the user's coordinates with what to do about it."""
     what, *where = re.split(r"[\[\]]", reason)
     place = f" at {(lower + np.array([float(v) for v in where[0].split()])).tolist()}" if where else ""
     remedy = _REMEDIES.get(what, "Edges may meet at shared vertices only.")

@@ -1,4 +1,4 @@
-"""Features in other coordinates: a map of the user's, or a ready-made one that crowds them where fields vary fast."""
+"""Features in other coordinates: a map of the user's, or one at hand that concentrates them where fields vary fast."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _ASINH_SHARE_SLOPE = 0.17434
 
 @dataclass(frozen=True, slots=True)
 class LogRadius(CoordinateMap):
-    """The map that crowds features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
+    """The map that concentrates features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
 
     Directions stay. asinh is a logarithm far from the centre and linear close to
     it, so that the map is smooth at the centre too.
@@ -137,8 +137,8 @@ class LogRadius(CoordinateMap):
     Examples
     --------
     >>> import numpy as np
-    >>> crowd = log_radius([0.0, 0.0], scale=0.1)
-    >>> crowd(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
+    >>> closer = log_radius([0.0, 0.0], scale=0.1)
+    >>> closer(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
     [[0.0, 0.0], [0.0, 2.0]]
     """
 
