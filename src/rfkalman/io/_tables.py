@@ -166,7 +166,9 @@ class Cells:
         when, which, value, line = (np.concatenate(columns) for columns in zip(*taken, strict=True))
         order: Any = slice(None)
         if (np.diff(line) < 0).any():
-            order = np.argsort(line, kind="stable")
+            # Short integers are sorted without comparing.
+            past = line - line.min()
+            order = np.argsort(past.astype(np.uint16) if past.max() < 1 << 16 else past, kind="stable")
         arrays = when[order], which[order], self._scaled(value[order]), line[order]
         for array in arrays:
             array.flags.writeable = False
@@ -231,10 +233,10 @@ class Cells:
         if _kind(cells) == "M":
             return rule.from_datetimes(cells)
         if isinstance(cells, ByteColumn):
-            new = np.ones(len(cells), dtype=np.bool_)
-            rows = cells.rows()
+            # Sensors that report together repeat a time line after line: it is parsed once.
+            new, rows = np.ones(len(cells), dtype=np.bool_), cells.rows
             new[1:] = (rows[1:] != rows[:-1]).any(axis=1) | (cells.length[1:] != cells.length[:-1])
-            heads, code = cells[new], np.cumsum(new) - 1
+            heads, code = cells if new.all() else cells[new], np.cumsum(new) - 1
             ns, sure = rule.parse_many(heads)
             why = decided(ns, ~sure, lambda i: rule.parse(heads[i].strip()))
         else:
