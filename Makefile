@@ -32,6 +32,7 @@ test-lowest: $(VENV)/.lowest
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check -q .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench

@@ -1,4 +1,4 @@
-"""The tree tells the data flow: who may import whom, what is public, what is never used."""
+"""What is public, what is private, what is never used. Who may import whom is a contract in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
     "model": {"xarray"},
-    "report": {"matplotlib"},
+    "report": {"matplotlib", "jinja2", "markupsafe", "PIL"},
     "research": {"matplotlib"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},
@@ -25,40 +25,6 @@ EXTRAS = {
 
 #: Loaded only by the command line and by `rk.Problem`, which need the extra `app`.
 NEEDS_APP = {"cli", "problem"}
-
-#: The rooms in the order of the data: a room imports rooms before it.
-ROOMS = [
-    "_moved",
-    "core",
-    "statespace",
-    "propagators",
-    "filters",
-    "domains",
-    "physics",
-    "features",
-    "space",
-    "model",
-    "extensions",
-    "online",
-    "diagnostics",
-    "certificates",
-    "learning",
-    "placement",
-    "job",
-    "io",
-    "runs",
-    "problem",
-    "report",
-    "research",
-    "service",
-    "cli",
-    "__main__",
-]
-RANK = {name: place for place, name in enumerate(ROOMS)}
-#: Propagators and filters can be tested with 2 x 2 matrices.
-ALGEBRA = {"core", "statespace"}
-#: The commands that run research import it, inside them.
-MAY_IMPORT_RESEARCH = {"cli/reproduce.py", "cli/certify.py", "problem/certified.py"}
 
 
 def modules() -> list[Path]:
@@ -90,40 +56,13 @@ def imports(source: str, path: Path) -> tuple[set[str], set[str]]:
     return inside, outside
 
 
-def wrong_arrows(importer: str, imported: set[str]) -> set[str]:
-    room = importer.split("/")[0].removesuffix(".py")
-    if room in {"propagators", "filters"}:
-        return imported - ALGEBRA - {room}
-    wrong = {name for name in imported - {room} if RANK.get(name, 99) > RANK[room]}
-    if room != "research" and importer not in MAY_IMPORT_RESEARCH:
-        wrong |= imported & {"research"}
-    return wrong
-
-
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_room_imports_rooms_before_it(path):
-    """STYLE section 2; the rooms and their order are drawn in CONTRIBUTING.md."""
-    inside, _ = imports(path.read_text(), path)
-    assert unit(path) in RANK, f"{path.name} has no place in the tree"
-    assert not wrong_arrows(str(path.relative_to(ROOT)), inside)
-
-
-@pytest.mark.parametrize(
-    ("importer", "line"),
-    [
-        ("statespace/values.py", "from ..space import whiten"),
-        ("filters/kalman.py", "from ..physics import LinearPDE"),
-        ("propagators/base.py", "from ..model import Model"),
-        ("features/sine.py", "from ..space.galerkin import assemble"),
-        ("model/field.py", "from ..online import Assimilator"),
-        ("runs/runner.py", "from ..research.baselines import grid"),
-        ("space/space.py", "from ..model import Field"),
-    ],
-)
-def test_a_wrong_arrow_is_seen(importer, line):
-    """Control: the walk finds each of these."""
-    inside, _ = imports(line, ROOT / importer)
-    assert wrong_arrows(importer, inside)
+def test_what_begins_with_an_underscore_stays_in_its_room(path):
+    """A private name belongs to its module, a private module to its room."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level > 1:
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            assert not [name for name in names if name.startswith("_")], f"line {node.lineno}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))

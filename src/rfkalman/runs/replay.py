@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, frozen
-from ..core.errors import RFKalmanError, ValueRangeError
+from ..core.errors import ResumeError, ValueRangeError
 from ..filters import kalman
 from ..io._digests import reading_digests, used_digest
 from ..io.store import AnalysisRow, BatchRows, Fate, Status, Store
@@ -43,10 +43,6 @@ _BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 SAME = "same sensor and time, same value"
 CONFLICT = "same sensor and time, other value"
 CROWDED = "same sensor and step, another reading is nearer"
-
-
-class ResumeError(RFKalmanError, ValueError):
-    """A run that exists but cannot be gone on with as asked."""
 
 
 class Evaluated(NamedTuple):
