@@ -667,7 +667,7 @@ def test_what_is_too_large_is_refused_before_anything_is_computed(cube, tmp_path
     ):
         with pytest.raises(ValueRangeError, match=complaint):
             export(cube, cube.setup, tmp_path / "a.nc", **options)
-    monkeypatch.setattr("rfkalman.io.export.MAX_ROWS", 1000)
+    monkeypatch.setattr("rfkalman.io._export_tables.MAX_ROWS", 1000)
     with pytest.raises(ValueRangeError, match="1584 lines"):
         export(cube, cube.setup, tmp_path / "a.csv")
     assert cube.asked == [] and list(tmp_path.iterdir()) == []
