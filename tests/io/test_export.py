@@ -34,9 +34,10 @@ from rfkalman.core.checks import EPS
 from rfkalman.core.errors import MissingExtraError, TimeError, ValueRangeError
 from rfkalman.io import _export_plan
 from rfkalman.io._export_cf import axis_names, udunits
-from rfkalman.io._export_plan import exceedance, iso, make_grid
+from rfkalman.io._export_plan import iso, make_grid
 from rfkalman.io.export import ExportError, export, readings_to_frame, to_xarray
 from rfkalman.job import Clock, Labels, OutputPlan, SensorTable, Setup
+from rfkalman.model.field import exceedance
 from rfkalman.problem import Problem
 from rfkalman.runs.session import Run, run
 

@@ -396,7 +396,7 @@ def test_a_table_of_a_logger_is_read_with_all_its_lines():
     layout = TableFormat(time="TIMESTAMP", sensor=None, known=("T_1", "T_2"), zone="UTC", names_line=2, data_line=5)
     with pytest.MonkeyPatch.context() as patch:
         # Quoted cells take the fast road: no line is cut alone.
-        patch.setattr(_csv, "_cut", lambda texts, delimiter: pytest.fail("slow road") if texts else [])
+        patch.setattr(_csv, "_cut", lambda *a: pytest.fail("slow road"))
         [chunk] = read_csv(io.BytesIO(data), layout)
     assert chunk.sensor.tolist() == ["T_1", "T_2", "T_1", "T_2"] and chunk.line.tolist() == [5, 5, 6, 6]
     np.testing.assert_array_equal(chunk.value, [12.5, np.nan, 12.25, -3.0])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 
-__all__ = ["ByteArray", "ByteColumn", "IntArray", "Mask", "decimals", "number"]
+__all__ = ["WIDEST", "ByteArray", "ByteColumn", "IntArray", "Mask", "decimals", "number"]
 
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
@@ -59,10 +59,7 @@ class ByteColumn(Sequence[str]):
         return np.asarray(cells)
 
     def coded(self) -> tuple[list[str], IntArray]:
-        """The different texts, and which of them each cell has."""
-        if self.length.max(initial=0) > WIDEST or not len(self):
-            texts, code = np.unique(np.array(list(self), dtype=object), return_inverse=True)
-            return texts.tolist(), code
+        """The different texts, and which of them each cell has; none may be longer than :data:`WIDEST`."""
         cells = self.rows
         width = 8 if cells.shape[1] <= 8 else cells.shape[1]
         packed = np.zeros((len(cells), width), dtype=np.uint8)
