@@ -711,6 +711,18 @@ def test_frames_of_anything_are_accounted_for(columns, format):
     assert {reason for _, reason in rejected(chunks)} <= set(REASONS)
 
 
+def test_a_rejected_cell_of_a_frame_is_shown_under_its_column():
+    """As in a file; a time that is no finite number is none, and a whole number among others is a name."""
+    columns = {"time": [0.0, np.inf, 0.0, 0.0], "sensor_id": [5, "a", 2.5, "b"], "value": [1.0, 1.0, 1.0, "x"]}
+    [chunk] = from_frame(columns, TableFormat(number_ns=10**9))
+    assert [tuple(item) for item in chunk.rejected] == [
+        (2, "time not understood", "time: inf"),
+        (3, "sensor name missing", "sensor_id: 2.5"),
+        (4, "not a number", "value: x"),
+    ]
+    assert rows([chunk]) == [(0, "5", 1.0, 1)]
+
+
 def test_what_is_no_frame_is_misuse():
     with pytest.raises(ReadingsError, match="DataFrame or a dict"):
         list(from_frame([1, 2]))
