@@ -24,6 +24,7 @@ from scipy.optimize import minimize
 from ...core.checks import EPS, FloatArray, as_count, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import cholesky
+from ...core.pieces import in_blocks
 from .base import finite_readings, squared_distances
 
 __all__ = [
@@ -140,7 +141,7 @@ class KrigingField:
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Predicted field at points (N, d), (N,)."""
-        return self._predict(x)[0]
+        return self._predict(x)[:, 0]
 
     def std(self, x: ArrayLike, *, of_reading: bool = False) -> FloatArray:
         """Standard deviation of the *field* at points, (N,); of a new reading there with ``of_reading=True``.
@@ -149,26 +150,24 @@ class KrigingField:
         its rounding, N eps std^2, cannot be told from zero; that rounding is
         then reported, so the band never vanishes.
         """
-        variance = self._predict(x)[1]
+        variance = self._predict(x)[:, 1]
         if of_reading:
             variance = variance + self.covariance.noise_std**2
         return np.asarray(np.sqrt(variance))
 
-    def _predict(self, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        points = as_points("x", x, self._x.shape[1])
-        mean, variance = np.empty(len(points)), np.empty(len(points))
+    def _predict(self, x: ArrayLike) -> FloatArray:
+        """Mean and variance of the field, (N, 2)."""
         prior = self.covariance.std**2
-        for i in range(0, len(points), _ROWS):
-            part = points[i : i + _ROWS]
+
+        def predict(part: FloatArray) -> FloatArray:
             v = _solve_lower(self._L, self.covariance.between(self._x, part))
             b = _polynomials(part, self._x, self.degree)
-            mean[i : i + _ROWS] = v.T @ self._whitened + b @ self.drift
-            left = prior - np.einsum("ij,ij->j", v, v)
-            left = np.maximum(left, len(self._x) * EPS * prior)
+            left = np.maximum(prior - np.einsum("ij,ij->j", v, v), len(self._x) * EPS * prior)
             # The drift is estimated too; its uncertainty adds what the readings near x do not pin down.
             extra = _solve_lower(self._RB.T, (b - v.T @ self._LB).T)
-            variance[i : i + _ROWS] = left + np.einsum("ij,ij->j", extra, extra)
-        return mean, variance
+            return np.column_stack([v.T @ self._whitened + b @ self.drift, left + np.square(extra).sum(axis=0)])
+
+        return in_blocks(predict, as_points("x", x, self._x.shape[1]), _ROWS)
 
 
 def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance, degree: int | None = None) -> KrigingField:
