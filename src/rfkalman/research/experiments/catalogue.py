@@ -79,13 +79,13 @@ def reproduce(
     for experiment in find(names):
         began = time.process_time()
 
-        def said(fraction: float, text: str, name: str = experiment.name) -> None:
+        def advance(fraction: float, text: str, name: str = experiment.name) -> None:
             if progress is not None:
                 progress(name, fraction, text)
 
         outcome = Outcome(experiment.name)
-        experiment.run(outcome, effort, said)
+        experiment.run(outcome, effort, advance)
         outcome.seconds = time.process_time() - began
-        said(1.0, "done")
+        advance(1.0, "done")
         outcomes.append(outcome)
     return outcomes
