@@ -34,9 +34,9 @@ from ..features.base import predicted_rank
 from ..physics.coefficients import layers
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
+from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..space.whitening import whiten
-from .driven import Bump
 from .schema import LIMITS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ConformityError, FloorError, QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
+from ..core.pieces import row_blocks
 from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import half_phases, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
@@ -25,7 +26,7 @@ from ..physics.conditions import Dirichlet, Periodic, Robin
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .space import WhitenedSpace, aligned_breaks, aligned_rule, chunks, diagonalised, traced_parts
+from .space import WhitenedSpace, aligned_breaks, aligned_rule, diagonalised, traced_parts
 from .traces import boundary_rules
 
 __all__ = ["FloorGrid", "whiten"]
@@ -216,7 +217,7 @@ def whiten(
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
     health["mixed_corners"] = float(_mixed_corners(pde))
-    health |= {"trace_eps": eps, "lift_norm": 0.0, "lift_misfit": 0.0, "conforming": float(not nonconforming)}
+    health |= {"trace_eps": eps, "conforming": float(not nonconforming)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
         WhitenedSpace(
@@ -238,10 +239,8 @@ def whiten(
             breaks=cuts,
         )
     )
-    lift = space.lift()
-    if lift is None or lift.is_zero:
-        return space
-    return replace(space, health={**health, "lift_norm": lift.norm, "lift_misfit": lift.misfit}, _spaces={})
+    space.lift()  # boundary values that no field of this space can follow are refused now
+    return space
 
 
 def _cuts(domain: Domain, breaks: Sequence[ArrayLike] | None) -> tuple[tuple[float, ...], ...]:
@@ -484,7 +483,8 @@ def _measure(
     looks = [x for name in pde.domain.parts for x, _, _ in pde.domain.boundary_rule(name, 24).blocks(_LOOK_ROWS)]
     looks += [x for x, _ in pde.domain.quadrature(24).blocks(_LOOK_ROWS)]
     if isinstance(pde.domain, Box):
-        looks += chunks(pde.domain.grid(_CHECK_GRID[features.dimension]))
+        grid = pde.domain.grid(_CHECK_GRID[features.dimension])
+        looks += [grid[some] for some in row_blocks(len(grid), _LOOK_ROWS)]
     leverage = max(float(np.square(features(x) @ T[:, :r]).sum(axis=1).max()) for x in looks)
     operator_defect = 0.0
     if pde.has_functions:
