@@ -194,8 +194,13 @@ def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance, degree: int | None
     >>> field.mean([[0.0], [100.0]]), field.std([[100.0]])
     (array([1., 0.]), array([1.]))
     """
-    x, y = _readings(x, y)
+    x, y = finite_readings(x, y)
     N = len(y)
+    if N > MAX_READINGS:
+        raise ValueRangeError(
+            f"y holds {N} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
+            "krige fewer snapshots at once, or average readings that are close together."
+        )
     K = covariance.between(x, x)
     K[np.diag_indices(N)] += covariance.noise_std**2
     L = cholesky(K, "the covariance of the readings")
@@ -252,7 +257,7 @@ def estimate(
     starts : sequence of float
         First lengths, as fractions of the extent of the sensors.
     """
-    points, values = _readings(x, y)
+    points, values = finite_readings(x, y)
     if len(values) < 3:
         raise ShapeError(f"y has {len(values)} finite readings; estimating spread, length and noise takes at least 3.")
     extent = np.ptp(points, axis=0)
@@ -287,17 +292,6 @@ def estimate(
     if best is None:
         raise ValueRangeError("starts must hold at least one length; got none.")
     return covariance(best.x)
-
-
-def _readings(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Finite readings and where they were taken."""
-    points, values = finite_readings(x, y)
-    if len(values) > MAX_READINGS:
-        raise ValueRangeError(
-            f"y holds {len(values)} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
-            "krige fewer snapshots at once, or average readings that are close together."
-        )
-    return points, values
 
 
 def _polynomials(x: FloatArray, sensors: FloatArray, degree: int | None) -> FloatArray:

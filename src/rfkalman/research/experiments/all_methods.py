@@ -156,11 +156,10 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         inflation: float,
         analysis: Callable[[int], Callable[..., ensemble.Ensemble]] = lambda seed: ensemble.etkf,
     ) -> Method:
-        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
-            items, analyse = sequence(model, data), analysis(seed)
-            return (model.field(e.belief) for e in ensemble.run(start(seed), items, analyse, inflation=inflation))
-
-        return run
+        return lambda data, seed: (
+            model.field(e.belief)
+            for e in ensemble.run(start(seed), sequence(model, data), analysis(seed), inflation=inflation)
+        )
 
     def etkf(n: int, inflation: float) -> Method:
         return ensemble_filter(rich, partial(members, prior, n, "start"), inflation)
@@ -174,11 +173,8 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         return ensemble_filter(reduced, start, inflation)
 
     def local_filter(radius: float, inflation: float) -> Method:
-        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
-            start = members(grid_prior, 50, "letkf", seed)
-            return (grid.field(e.belief) for e in letkf.run(grid, start, data, radius, inflation))
-
-        return run
+        start = partial(members, grid_prior, 50, "letkf")
+        return lambda data, seed: (grid.field(e.belief) for e in letkf.run(grid, start(seed), data, radius, inflation))
 
     def grid_filter(data: list[Batch], seed: int) -> Iterable[_Law]:
         return (grid.field(belief) for belief in fd.run(grid, grid_prior, data))
