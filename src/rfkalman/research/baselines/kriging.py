@@ -282,16 +282,14 @@ def estimate(
     bounds += [(math.log(e / 50.0), math.log(10.0 * e)) for e in extent]
     bounds += [] if known is not None else [(math.log(1e-5), math.log(10.0))]
     noises = [[]] if known is not None else [[math.log(0.3)], [math.log(0.03)]]
-    best = None
+    ends = []
     for fraction, noise in itertools.product(starts, noises):
         lengths = np.log(as_positive("starts", fraction) * extent)
         first = np.clip([math.log(spread), *lengths, *noise], *np.array(bounds).T)
-        end = minimize(cost, first, method="L-BFGS-B", bounds=bounds)
-        if best is None or end.fun < best.fun:
-            best = end
-    if best is None:
+        ends.append(minimize(cost, first, method="L-BFGS-B", bounds=bounds))
+    if not ends:
         raise ValueRangeError("starts must hold at least one length; got none.")
-    return covariance(best.x)
+    return covariance(min(ends, key=lambda end: float(end.fun)).x)
 
 
 def _polynomials(x: FloatArray, sensors: FloatArray, degree: int | None) -> FloatArray:
