@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.checks import as_count, as_positive
+from ..core.checks import as_count, as_nonnegative, as_positive, as_share
 from ..features.base import FeatureMap
 from ..features.cutoffs import Cutoff
-from ._arguments import CHANCE, as_nonnegative, as_share
+from .findings import CHANCE
 
 __all__ = [
     "Envelopes",

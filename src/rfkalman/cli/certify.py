@@ -12,8 +12,8 @@ from rich.table import Table
 from ..certificates.findings import shown
 from ..certificates.overview import Overview
 from ..problem import Problem
-from ..problem.certified import certify_problem
-from ..research.experiments.certified import BENCHMARKS, certify_benchmark
+from ..problem.certify import certify_problem
+from ..research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
 from .app import debug_option, emit, json_option, output, progress_bar, say
 
 _TARGET = f"A problem file, or a benchmark of the paper: {', '.join(BENCHMARKS)}."

@@ -17,7 +17,7 @@ from ..core.errors import RFKalmanError, ValueRangeError
 from ..io.archive import save
 from ..model.model import UnknownReport
 from ..problem import Problem, Setup
-from ..problem.certified import certify_problem
+from ..problem.certify import certify_problem
 from ..problem.tables import moment_ns, moments
 from ..report.page import SECTIONS, unknown_measures, write_report
 from ..runs.session import STORE, Run

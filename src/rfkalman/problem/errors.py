@@ -7,9 +7,20 @@ from dataclasses import dataclass
 
 from ..core.errors import RFKalmanError
 
-__all__ = ["Complaint", "ProblemError"]
+__all__ = ["Complaint", "ProblemError", "several"]
 
 _SHOWN = 20
+
+
+def several(names: Sequence[str], most: int = 5) -> str:
+    """The first names of a list, for a message.
+
+    Examples
+    --------
+    >>> several(["a", "b", "c"], 2)
+    'a, b, ...'
+    """
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 @dataclass(frozen=True, slots=True)
