@@ -224,7 +224,7 @@ def test_the_prior_of_the_coefficients_has_the_field_std_it_is_asked_for():
     [
         (rk.ELUNetwork(5, 0.3), BOX, "ELUMap has kinks"),
         (rk.patches(rk.GaussianRFF(5, 0.3), 2), BOX, "has none here"),
-        (rk.bubble(rk.GaussianRFF(5, 0.3)), rk.Polygon([[0, 0], [1, 0], [0, 1]]), "Window has none here"),
+        (rk.bubble(rk.GaussianRFF(5, 0.3)), rk.Polygon([[0, 0], [1, 0], [0, 1]]), "Windowed has none here"),
     ],
     ids=["elu", "patches", "polygon window"],
 )

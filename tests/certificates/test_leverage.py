@@ -293,7 +293,7 @@ def test_findings_say_what_is_certified_and_what_would_tighten_it(paper_draw):
     assert not any(f.is_problem for f in loose.findings())
     assert {f.statement for f in tight.findings()} == {"Effective-rank leverage event"}
     assert tight.findings()[0].value == tight.realised and tight.findings()[1].value == tight.certified
-    known = envelopes.rff_envelopes(80, 2, 8.0, 0.05).windowed(space.features.cutoff)
+    known = envelopes.rff_envelopes(80, 2, 8.0, 0.05).windowed(space.features.window)
     assert "0.95" in leverage.first_order(space, 51, known, peak).findings()[1].quantity
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Rule
-from ..domains.box import per_axis
+from ..domains.base import per_axis
 from ..propagators import Exponential
 from ..space.space import Basis, WhitenedSpace, aligned_rule
 from .findings import Finding

@@ -123,7 +123,7 @@ def rff_bound(
     failure_prob : float
         delta_app in (0, 1).
     window_sup : float
-        sup |beta|: ``features.cutoff.sup_value`` of a window, 4^-d for the unit box's bubble.
+        sup |beta|: ``features.window.sup_value`` of a window, 4^-d for the unit box's bubble.
 
     Examples
     --------

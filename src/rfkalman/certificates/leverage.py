@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from ..core.checks import FloatArray, as_count, as_finite, frozen
 from ..core.errors import ConformityError
 from ..domains import Box
-from ..domains.box import per_axis
+from ..domains.base import per_axis
 from ..space.space import Basis
 from .envelopes import Envelopes, drawn_envelopes
 from .findings import Finding
@@ -139,7 +139,7 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
     counts = per_axis("n", (2001, 129, 41)[domain.dimension - 1] if n is None else n, domain.dimension, minimum=2)
     spacing = domain.side / (np.array(counts) - 1)
     x = Box(domain.lower, domain.upper).grid(counts)
-    if not domain.is_box:
+    if not isinstance(domain, Box):
         edge = [points for part in domain.parts for points, _, _ in domain.boundary_rule(part, counts).blocks(_ROWS)]
         x = np.concatenate([x[domain.contains(x)], *edge])
     return climbed(space, x, leverages(space, x), spacing, as_count("n_starts", n_starts))
@@ -148,7 +148,7 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
 def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
     """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
     best = Peak(float(values.max()), frozen(x[int(values.argmax())].copy()))
-    climb = _climb if space.pde.domain.is_box else _zoom
+    climb = _climb if isinstance(space.pde.domain, Box) else _zoom
     for start in _separated(x, values, 2.0 * spacing, n_starts):
         found = climb(space, start, spacing)
         best = found if found.value > best.value else best
@@ -234,7 +234,7 @@ def certified(space: Basis) -> Leverage:
     degrees, error = degrees_of(space, _ERROR)
     more = _OVERSAMPLING[domain.dimension - 1]
     counts = [max(2, math.ceil(more * n)) for n in degrees]
-    n_points = math.prod(m + 1 for m in counts) if domain.is_box else 2 * counts[0] * (counts[0] + 1)
+    n_points = math.prod(m + 1 for m in counts) if isinstance(domain, Box) else 2 * counts[0] * (counts[0] + 1)
     if n_points * float(space.n_features) * space.rank > _LARGEST_GRID:
         raise ConformityError(
             f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which "
@@ -244,7 +244,7 @@ def certified(space: Basis) -> Leverage:
     x = _chebyshev_grid(domain, counts)
     values = leverages(space, x)
     shrunk = math.prod(math.cos(0.5 * math.pi * n / m) for n, m in zip(degrees, counts, strict=True))
-    shrunk = shrunk if domain.is_box else shrunk**2
+    shrunk = shrunk if isinstance(domain, Box) else shrunk**2
     top = ((math.sqrt(float(values.max())) + error) / shrunk + error) ** 2
     peak = climbed(space, x, values, domain.side / max(counts))
     return Leverage(peak.value, peak.location, top, POLYNOMIAL, len(x), space.rank)
@@ -253,7 +253,7 @@ def certified(space: Basis) -> Leverage:
 def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
     """cos(k pi / m) per axis of a box; on a disk or ring, that along the radius and equal angles around it."""
     lines = [np.cos(math.pi * np.arange(m + 1) / m) for m in counts]
-    if domain.is_box:
+    if isinstance(domain, Box):
         ends = zip(domain.lower, domain.upper, lines, strict=True)
         # Mixed so that the ends are the faces to the last bit.
         lines = [0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends]
@@ -312,7 +312,7 @@ def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) 
     """Nodes of a grid, their covering radius, and envelopes that are finite."""
     domain = space.pde.domain
     known = drawn_envelopes(space.features) if envelopes is None else envelopes
-    if not (domain.is_box and math.isfinite(known.gradients) and math.isfinite(known.values)):
+    if not (isinstance(domain, Box) and math.isfinite(known.gradients) and math.isfinite(known.values)):
         raise ConformityError(
             "The paper's covers are for boxes and for features with finite gradient bounds (corner features grow "
             "steeper towards their vertex, and a mapped function is known from samples only); leverage.realised gives "

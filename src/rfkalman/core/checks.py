@@ -21,7 +21,7 @@ def frozen(array: FloatArray) -> FloatArray:
     return array
 
 
-def assign(record: object, **values: object) -> None:
+def assign(record: object, /, **values: object) -> None:
     """Set fields of a frozen record, as its constructor must."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
@@ -106,6 +106,34 @@ def as_number(name: str, value: Any, remedy: str = "") -> float:
     if not math.isfinite(number):
         raise ValueRangeError(f"{name} must be finite; got {number!r}." + _tail(remedy))
     return number
+
+
+def as_increasing(name: str, values: ArrayLike, remedy: str = "") -> FloatArray:
+    """Finite numbers of which each exceeds the one before, at least one of them."""
+    array = as_finite(name, np.atleast_1d(np.asarray(values, dtype=np.float64)), (None,))
+    if array.size == 0 or not (np.diff(array) > 0.0).all():
+        raise ValueRangeError(f"{name} must be increasing and not empty; got {array.tolist()!s:.80}." + _tail(remedy))
+    return array
+
+
+def as_values(
+    name: str, given: ArrayLike, x: FloatArray, shapes: tuple[tuple[int, ...], ...] = ((),), when: str = ""
+) -> FloatArray:
+    """What a function gave at points x (N, d), checked: finite, one entry of one of ``shapes`` per point."""
+    array = np.asarray(given, dtype=np.float64)
+    allowed = [(len(x), *shape) for shape in shapes]
+    if array.shape == () and () in shapes:
+        array = np.broadcast_to(array, (len(x),))
+    if array.shape not in allowed:
+        raise ShapeError(
+            f"{name} gave shape {array.shape} for {len(x)} points but must give {' or '.join(map(str, allowed))}: "
+            "one value per point, that is per row of x."
+        )
+    finite = np.isfinite(array).reshape(len(x), -1).all(axis=1)
+    if not finite.all():
+        i = int(np.flatnonzero(~finite)[0])
+        require_finite(f"{name} at x = {x[i].tolist()}{when}", array[i])
+    return array
 
 
 def as_count(name: str, value: Any, minimum: int = 1) -> int:

@@ -23,7 +23,7 @@ from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observ
 from .field import Field
 from .priors import Prior
 from .sensors import Functional
-from .unknowns import Block, BoundBlock, boundary_blocks, require_distinct
+from .unknowns import Block, BoundBlock, declared_blocks, require_distinct
 
 __all__ = ["Model", "UnknownReport"]
 
@@ -63,7 +63,7 @@ class Model:
     process_noise : Prior or Gaussian, optional
         Model error as a covariance per unit of time; its mean must be zero.
     blocks : sequence of Block
-        Latent sources and sensor offsets; unknown boundary values come with the PDE.
+        Latent sources and sensor offsets; unknown boundary values and sources come with the PDE.
 
     The state is (coefficients of the field, block after block).
     """
@@ -86,7 +86,7 @@ class Model:
             raise ValueRangeError(
                 f"propagator must be a Propagator such as Exponential() or ImplicitEuler(); got {propagator!r:.60}."
             )
-        self.blocks: tuple[BoundBlock, ...] = (*boundary_blocks(space), *(block.on(space) for block in blocks))
+        self.blocks: tuple[BoundBlock, ...] = (*declared_blocks(space), *(block.on(space) for block in blocks))
         require_distinct(self.blocks)
         self.process_noise = noise = (
             None if process_noise is None else _belief("process_noise", process_noise, space, space.rank)

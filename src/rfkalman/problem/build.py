@@ -22,10 +22,10 @@ from ..physics.coefficients import inclusion, layers, modulated, profile
 from ..physics.conditions import Condition as LibraryCondition
 from ..physics.conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
 from ..physics.pde import LinearPDE
+from ..physics.sources import Bump, Source
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 from .choose import correlation_length, space_of
-from .driven import Bump, Drive, DrivenModel, PointStrength
 from .errors import Complaint, ProblemError, several
 from .schema import (
     BallDomain,
@@ -80,11 +80,11 @@ def _built(written: Problem, problem: Problem) -> Setup:
     clock, domain = seen["time"], seen["domain"]
     sensors = _sensors(problem, domain, seen["sensors"], warned)
     sources = _bumps(problem, domain, sensors, notes)
-    pde = _pde(problem, domain, clock, notes)
+    pde = _pde(problem, domain, clock, sources, notes)
     length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
     space, said = space_of(problem, pde, length, [bump for _, bump in sources], int(sensors.inside.sum()), notes)
     warned += said
-    model = _model(problem, space, length, sources, sensors, clock, notes, warned)
+    model = _model(problem, space, length, sensors, notes, warned)
     _remark_on_sensors(problem, pde, sensors, warned)
     _remark_on_jumps(problem, pde, warned)
     low, high = problem.input.range or (-math.inf, math.inf)
@@ -324,7 +324,9 @@ def _axis(problem: Problem, axis: str | int) -> int:
     return axis if isinstance(axis, int) else problem.axes.index(axis)
 
 
-def _pde(problem: Problem, domain: Domain, clock: Clock, notes: list[str]) -> LinearPDE:
+def _pde(
+    problem: Problem, domain: Domain, clock: Clock, sources: list[tuple[int, Bump]], notes: list[str]
+) -> LinearPDE:
     physics, velocity = problem.physics, problem.physics.velocity
     if isinstance(velocity, VelocityTable):
         factor = time_series(problem, "physics.velocity.factor", velocity.factor, "factor", clock)
@@ -344,7 +346,19 @@ def _pde(problem: Problem, domain: Domain, clock: Clock, notes: list[str]) -> Li
             source=physics.source,
             boundary=conditions or Neumann(0.0),
             conservative=physics.conservative,
+            sources=[_source(problem, i, bump, clock) for i, bump in sources],
         )
+
+
+def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
+    given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
+    strength: Any = given.strength
+    if isinstance(given.strength, UnknownTable):
+        unknown = given.strength.unknown
+        strength = Unknown((unknown.mean, unknown.std), _process(unknown))
+    elif isinstance(given.strength, Series):
+        strength = time_series(problem, key, given.strength, "strength", clock)
+    return Source(bump, strength, given.name)
 
 
 def _diffusion(problem: Problem, domain: Domain) -> Any:
@@ -463,26 +477,9 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
 
 
 def _model(
-    problem: Problem,
-    space: WhitenedSpace,
-    length: float,
-    sources: list[tuple[int, Bump]],
-    sensors: SensorTable,
-    clock: Clock,
-    notes: list[str],
-    warned: list[str],
+    problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
     blocks: list[Block] = []
-    drives: list[Drive] = []
-    for i, bump in sources:
-        source, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
-        if isinstance(source.strength, UnknownTable):
-            unknown = _unknown(source.strength.unknown)
-            blocks.append(PointStrength(bump, unknown.mean, unknown.std, unknown.process, source.name))
-        elif isinstance(source.strength, Series):
-            drives.append((bump, time_series(problem, key, source.strength, "strength", clock)))
-        else:
-            drives.append((bump, source.strength))
     field = problem.physics.source_field
     if field is not None:
         blocks.append(SourceField(field.std, field.length or length, field.memory, field.smoothness, field.modes))
@@ -495,20 +492,9 @@ def _model(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
-            model = DrivenModel(drives, space, prior, **options) if drives else Model(space, prior, **options)
+            model = Model(space, prior, **options)
     warned += [str(w.message) for w in caught]
-    for i, bump in sources:
-        _warn_if_blurred(problem, i, bump, space, warned)
     return model
-
-
-def _warn_if_blurred(problem: Problem, i: int, bump: Bump, space: WhitenedSpace, warned: list[str]) -> None:
-    share = bump.share(space)
-    if share < 0.5:
-        warned.append(
-            f"the space holds only {100 * share:.0f} % of the shape of the source {problem.physics.sources[i].name!r}: "
-            f"closer to it than about {space.report().resolution:.2g} {problem.domain.unit} the field is smoothed."
-        )
 
 
 def _prior(problem: Problem, space: WhitenedSpace, length: float, notes: list[str]) -> Prior:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..domains import Ball, Box, Domain
+from ..domains import Box, Domain
 from ..features import (
     Constant,
     CornerRFF,
@@ -34,9 +34,9 @@ from ..features.base import predicted_rank
 from ..physics.coefficients import layers
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
+from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..space.whitening import whiten
-from .driven import Bump
 from .schema import LIMITS
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _plan(
     conditions = pde.conditions
     held = [part for part, c in conditions.items() if isinstance(c, Dirichlet)]
     zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
-    has_window = isinstance(domain, (Box, Ball))
+    has_window = domain.smooth_window
     windowed = zero if has_window else ()
     split = [part for part in held if part not in windowed]
     periodic = tuple(sorted({"xyz".index(p[0]) for p, c in _native_conditions(pde) if isinstance(c, Periodic)}))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ..core.checks import FloatArray, frozen
-from ..core.errors import RFKalmanError, ValueRangeError
+from ..core.errors import ResumeError, ValueRangeError
 from ..filters import kalman
 from ..io.digests import reading_digests, used_digest
 from ..io.store import AnalysisRow, BatchRows, Outcome, Store
@@ -40,10 +40,6 @@ _ALL_ROWS = 1 << 25
 _WIDEST, _CERTAIN = 10.0, 1e-8
 #: A number that outgrows the machine is looked for in the result, and said; it need not be said by NumPy before.
 _BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
-
-
-class ResumeError(RFKalmanError, ValueError):
-    """A run that exists but cannot be gone on with as asked."""
 
 
 class Analysed(NamedTuple):

@@ -28,8 +28,8 @@ from scipy.linalg import expm
 from ...core.checks import FloatArray, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import compress_root, psd_root
-from ...domains.base import require_inside
-from ...domains.box import Box, per_axis
+from ...domains.base import per_axis, require_inside
+from ...domains.box import Box
 from ...features.base import as_length_scale, lengths_per_axis
 from ...filters import kalman
 from ...statespace.values import Gaussian, Generator, LinearStep, Observation
@@ -76,7 +76,7 @@ class FiniteDifferences:
     velocity: FloatArray | Velocity | None = None
 
     def __post_init__(self) -> None:
-        if not getattr(self.box, "is_box", False):
+        if not isinstance(self.box, Box):
             raise ValueRangeError(
                 f"box must be a Box; got a {type(self.box).__name__}. A uniform tensor grid has no other boundary."
             )

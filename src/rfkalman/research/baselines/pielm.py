@@ -18,13 +18,13 @@ from scipy.optimize import minimize_scalar
 
 from ...core.checks import FloatArray, as_count, as_points, as_positive, frozen
 from ...core.errors import ConformityError, ShapeError, ValueRangeError
+from ...domains import BallWindow, BoxWindow
 from ...domains.base import require_inside
 from ...features.base import FeatureMap, FeatureSum
-from ...features.cutoffs import BallCutoff, BoxCutoff
 from ...features.fourier import ConstantMap, FourierMap
 from ...features.network import ELUMap, TanhMap
 from ...features.sine import SineMap
-from ...features.window import Window
+from ...features.wrappers import Windowed
 from ...filters import batch, kalman
 from ...physics.conditions import Dirichlet, evaluate
 from ...physics.pde import LinearPDE
@@ -45,10 +45,10 @@ def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) ->
     d = x.shape[1] if n_axes is None else n_axes
     if isinstance(features, FeatureSum):
         return np.concatenate([laplacian(part, x, d) for part in features.parts], axis=1)
-    if isinstance(features, Window) and isinstance(features.cutoff, (BoxCutoff, BallCutoff)):
+    if isinstance(features, Windowed) and isinstance(features.window, (BoxWindow, BallWindow)):
         values, gradients = features.inner.jet(x)
-        beta, slopes = features.cutoff.jet(x)
-        bend = _polynomial_laplacian(features.cutoff, x, features.side[:d])
+        beta, slopes = features.window.jet(x)
+        bend = _polynomial_laplacian(features.window, x, features.side[:d])
         rows = beta[:, None] * laplacian(features.inner, x, d)
         rows += bend[:, None] * values
         for gradient, slope in zip(gradients[:d], slopes[:d], strict=True):
@@ -70,7 +70,7 @@ def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) ->
     )
 
 
-def _polynomial_laplacian(cutoff: BoxCutoff | BallCutoff, x: FloatArray, side: FloatArray) -> FloatArray:
+def _polynomial_laplacian(window: BoxWindow | BallWindow, x: FloatArray, side: FloatArray) -> FloatArray:
     """Laplace beta (n,) from its exact gradients, over as many coordinates as there are sides.
 
     The five-point formula is exact for slopes of degree four, and these
@@ -84,7 +84,7 @@ def _polynomial_laplacian(cutoff: BoxCutoff | BallCutoff, x: FloatArray, side: F
         for k in (-2, -1, 1, 2):
             moved = x.copy()
             moved[:, axis] += k * h
-            at.append(cutoff.jet(moved)[1][axis])
+            at.append(window.jet(moved)[1][axis])
         total += (at[0] - 8.0 * at[1] + 8.0 * at[2] - at[3]) / (12.0 * h)
     return total
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...certificates import dynamics
-from ...certificates.fine_basis import FineBasis
+from ...certificates.exact_field import FineBasis
 from ...core.checks import FloatArray
 from ...features import GaussianRFF, bubble
 from ...physics.pde import Heat
