@@ -848,26 +848,16 @@ class Store:
             limit,
         )
 
-    def heard(self) -> list[tuple[int, int]]:
-        """(sensor, readings), in the order of the sensor table."""
+    def readings_by_sensor(self) -> list[tuple[int, int]]:
+        """(sensor, number of its readings), in the order of the sensor table."""
         query = "SELECT sensor, count(*) FROM readings WHERE sensor IS NOT NULL GROUP BY sensor ORDER BY sensor"
         return self._ask(query)
 
-    def told(self, first: int, last: int) -> list[tuple[int, int, float | None, Any, Any, int]]:
-        """(sensor, batch_ns or -1, value, predicted, predicted_std, status) of neighbours in the table, by time."""
+    def of_sensors(self, sensors: Iterable[int]) -> list[tuple[int, int, int, int, float | None, Any, Any]]:
+        """(sensor, time_ns, batch_ns or -1, status, value, predicted, predicted_std) in one pass, by time."""
         return self._ask(
-            "SELECT sensor, coalesce(batch_ns, -1), value, predicted, predicted_std, status FROM readings "
-            "WHERE sensor BETWEEN ? AND ? ORDER BY time_ns, seq",
-            first,
-            last,
-        )
-
-    def of_sensors(self, sensors: Iterable[int]) -> Iterator[tuple[int, int, int | None, float | None, int, Any, Any]]:
-        """(sensor, time_ns, batch_ns, value, status, predicted, predicted_std) in one pass, by time."""
-        wanted = ", ".join(str(int(i)) for i in sensors)
-        yield from self._stream(
-            "SELECT sensor, time_ns, batch_ns, value, status, predicted, predicted_std FROM readings "
-            f"WHERE sensor IN ({wanted}) ORDER BY time_ns, seq"
+            "SELECT sensor, time_ns, coalesce(batch_ns, -1), status, value, predicted, predicted_std FROM readings "
+            f"WHERE sensor IN ({', '.join(str(int(i)) for i in sensors)}) ORDER BY time_ns, seq"
         )
 
 

@@ -7,7 +7,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..core.errors import RFKalmanWarning
@@ -54,7 +53,7 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Readings by fate; they add up to what arrived."""
+        """Readings by status; they add up to what arrived."""
         return self.record.counts
 
     def posterior(self) -> Field:
@@ -84,9 +83,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
