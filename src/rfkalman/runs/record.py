@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -109,7 +109,7 @@ class RunRecord:
 
     @property
     def meta(self) -> dict[str, str]:
-        """Everything that is said about the run: configuration, hash, versions, created_ns, facts of the caller."""
+        """What is noted about the run: configuration, hash, versions, created_ns, facts of the caller."""
         return self.store.meta()
 
     @property
@@ -165,8 +165,8 @@ class RunRecord:
             return None
         open_ = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
         if int(np.count_nonzero(self.setup.sensors.inside)) == 1:
-            open_ = [np.delete(told, -1) for told in open_ for _ in range(2)]
-        still = sorted(int(told[-1]) for told in open_)
+            open_ = [np.delete(times_, -1) for times_ in open_ for _ in range(2)]
+        still = sorted(int(times_[-1]) for times_ in open_)
         return max([int(times[-1]), *still[-2:-1]])
 
     @property
@@ -213,13 +213,13 @@ class RunRecord:
         """How the readings lie in the bands that were predicted before they were read."""
         return consistency_of(self.store, self.setup)
 
-    def aside(self, unit: str, say_time: Callable[[int], str]) -> Aside:
-        """What was set aside and what would have kept it; ``unit`` of the readings, ``say_time`` writes a time."""
-        return aside_of(self.store, self.setup, unit, say_time)
+    def aside(self) -> Aside:
+        """What was set aside and what would have kept it."""
+        return aside_of(self.store, self.setup)
 
-    def waiting(self, say_time: Callable[[int], str]) -> tuple[str, ...]:
-        """Sentences about readings that wait because of what their clocks say; ``say_time`` writes a time."""
-        return waiting_of(self.store, self.setup, say_time)
+    def waiting(self) -> tuple[str, ...]:
+        """Sentences about readings that wait because of what their clocks say."""
+        return waiting_of(self.store, self.setup)
 
     def alarms(self) -> list[Alarm]:
         """Sensors whose readings were set aside one after the other, by range or gate, in the order of time."""
@@ -235,7 +235,7 @@ class RunRecord:
     # -- series -------------------------------------------------------------------------------------------------------
 
     def strip(self, sensor: str | int) -> Strip:
-        """Everything one sensor said, by name or row of the sensor table."""
+        """All readings of one sensor, by name or row of the sensor table."""
         return self.strips([sensor])[0]
 
     def strips(self, sensors: Iterable[str | int]) -> list[Strip]:

@@ -113,7 +113,7 @@ def run(
     resume, until_ns, rebuild, overwrite, facts, progress
         As for :meth:`Runner.open`.
     tell : callable, optional
-        Told in sentences what is not right with the files; a warning by default.
+        Called with sentences about what is not right with the files; a warning by default.
     """
     scratch = None
     if folder is None:
@@ -239,7 +239,7 @@ def follow(
     wait : callable
         Sleeps; gives False when no more is wanted.
     tell : callable
-        Told about files that cannot be read and files that are not what they were.
+        Called with sentences about files that cannot be read and files that are not what they were.
     """
     files: dict[Path, FollowedFile] = {}
     troubles: dict[Path, str] = {}
