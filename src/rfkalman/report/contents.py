@@ -257,7 +257,7 @@ def sensor_rows(record: RunRecord, setup: Setup, level: float) -> list[SensorRow
     n_band, n_inside = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     squares, middle, now = np.zeros(n), np.full(n, np.nan), np.full(n, np.nan)
     width = half_width(level)
-    for told in record.told():
+    for told in record.readings():
         np.add.at(counts, (told.sensor, told.status), 1)
         known = np.isfinite(told.measured) & np.isfinite(told.predicted) & np.isfinite(told.predicted_std)
         used = known & (told.status == Status.USED)
