@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from ..core.checks import FloatArray
 from ..domains.base import Domain
 from ..io.store import STATUSES, Status
 from ..io.timestamps import IntArray
-from ..model.field import Field
 from ..runs.record import RunRecord
 from ..space.space import Basis
 from ..statespace.values import Gaussian
@@ -30,7 +30,6 @@ __all__ = [
     "View",
     "choose_strips",
     "column_times",
-    "field_at",
     "frame_times",
     "frames_of",
     "sensor_rows",
@@ -68,7 +67,6 @@ class View:
         self.sensors = sensor_rows(record, setup, self.level)
         end = record.end_ns
         self.at = starting(setup) if end is None else end
-        self.field = field_at(record, setup, self.at)
         self.last = frames_of(record, setup, [self.at], self.grids(LAST))
 
     def grids(self, plain: tuple[int, int]) -> list[Grid]:
@@ -168,6 +166,14 @@ class Frame:
     mean: list[Any]
     std: list[Any]
 
+    def exceedance(self, value: float) -> list[Any]:
+        """Probability of more than a value, on every grid; 0 or 1 where the field is known exactly."""
+        found = []
+        for mean, std in zip(self.mean, self.std, strict=True):
+            z = (mean - value) / np.where(std > 0.0, std, 1.0)
+            found.append(np.ma.masked_array(np.where(std > 0.0, ndtr(z), mean > value), np.ma.getmaskarray(mean)))
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
@@ -183,17 +189,12 @@ def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list
     frames: list[Frame] = []
     psi: list[FloatArray] = []
     for t in times:
-        field = field_at(record, setup, t)
+        field = setup.model.field(record.belief_at(t), setup.clock.to_model(t))
         psi = psi or [_basis_values(field.basis, grid.points[grid.inside]) for grid in grids]
         pairs = [_moments(values, field.belief) for values in psi]
         mean, std = ([grid.filled(pair[k]) for grid, pair in zip(grids, pairs, strict=True)] for k in (0, 1))
         frames.append(Frame(int(t), last is not None and t > last, mean, std))
     return Frames(grids, frames)
-
-
-def field_at(record: RunRecord, setup: Setup, t_ns: int) -> Field:
-    """The field given the readings up to a time."""
-    return setup.model.field(record.belief_at(t_ns), setup.clock.to_model(t_ns))
 
 
 def _basis_values(basis: Basis, x: FloatArray) -> FloatArray:

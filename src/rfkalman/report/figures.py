@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..io.timestamps import IntArray
-from ..model.field import Field
 from ..runs.record import Strip
 from .strokes import (
     BLUE,
@@ -125,9 +124,8 @@ class Artist:
         """The colours of values; where zero is a convention (degrees), nothing is centred or begun there."""
         return value_scale(None, *images, from_zero=not self.labels.unit.startswith("°"))
 
-    def exceedance_map(self, field: Field, grids: Sequence[Grid], threshold: str, value: float, alt: str) -> Picture:
+    def exceedance_map(self, grids: Sequence[Grid], images: Sequence[Any], threshold: str, alt: str) -> Picture:
         """Where the field is probably above a value."""
-        images = [grid.image(lambda x: field.exceedance(x, value)) for grid in grids]
         figure, drawn = self._maps(grids, images, PROBABILITY, f"more than {threshold}", "probability")
         for shown, grid, image in zip(drawn, grids, images, strict=True):
             if float(image.min()) < 0.5 < float(image.max()):
@@ -206,14 +204,13 @@ class Artist:
         style = {"color": colour, "lw": 0.8, "ls": ":", "zorder": zorder, "scalex": False, "scaley": False}
         curve(ax, np.repeat(at, 3), np.tile([0.0, 1.0, np.nan], at.size), across, transform=transform, **style)
 
-    def exceedance_profile(self, x: FloatArray, field: Field, thresholds: Mapping[str, float], alt: str) -> Picture:
+    def exceedance_profile(self, x: FloatArray, probabilities: Mapping[str, FloatArray], alt: str) -> Picture:
         """The probability of more than each value, along the line."""
         down, ends, share = self.labels.downwards, (float(x[0]), float(x[-1])), (-0.02, 1.02)
         figure = _fixed(4.2 if down else 3.4, bottom=0.62, top=0.36)
         ax = figure.add_subplot()
         styles = [(BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (INK, ":"), (PURPLE, "-"), (YELLOW, "--")]
-        for (text, value), (colour, dashes) in zip(thresholds.items(), styles, strict=False):
-            probability = field.exceedance(x[:, None], value)
+        for (text, probability), (colour, dashes) in zip(probabilities.items(), styles, strict=False):
             curve(ax, x, probability, down, color=colour, ls=dashes, lw=2.0, label=f"more than {text}")
         self._sensor_lines(ax, "0.75", down)
         names, limits = ("probability", self.labels.axis(0)), (share, ends[::-1])
@@ -525,6 +522,8 @@ def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: Float
     inset = 0.05 * (high - low)
     for name, (marker, colour) in SET_ASIDE.items():
         here = np.asarray(status == name, dtype=np.bool_)
+        if not here.any():
+            continue
         value = measured[here]
         shown = np.where(np.isfinite(value), np.clip(value, low + inset, high - inset), low + inset)
         # Few are marked to be found, many to be told apart.
@@ -534,4 +533,5 @@ def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: Float
             style = {"ms": 5.5, "mew": 1.0}
         under = np.isfinite(value) & (value < low) if name == "out of range" else np.zeros(value.size, dtype=np.bool_)
         for some, mark in ((~under, marker), (under, "v")):
-            ax.plot(t[here][some], shown[some], mark, color=colour, ls="none", zorder=5, **style)
+            if some.any():
+                ax.plot(t[here][some], shown[some], mark, color=colour, ls="none", zorder=5, **style)

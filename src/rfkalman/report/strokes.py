@@ -363,7 +363,7 @@ def encode(pixels: ArrayLike) -> bytes:
 
     image = fromarray(np.ascontiguousarray(np.asarray(pixels, dtype=np.uint8)[..., :3]))
     file = io.BytesIO()
-    image.quantize(256, method=Quantize.MAXCOVERAGE, dither=Dither.NONE).save(file, "png", compress_level=5)
+    image.quantize(256, method=Quantize.MAXCOVERAGE, dither=Dither.NONE).save(file, "png")
     return file.getvalue()
 
 
