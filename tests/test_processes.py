@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.physics.conditions import condition_settings, restored_condition
+from rfkalman.core.codec import from_dict, to_dict
 from rfkalman.statespace.processes import Process
 
 # Two exact routes (STYLE, tolerances).
@@ -139,7 +139,7 @@ def test_the_first_component_is_the_value(process):
 def test_a_process_survives_its_settings(process):
     """An archive writes settings and reads the process back; equal values are equal processes."""
     condition = rk.Dirichlet(rk.Unknown((1.0, 2.0), process, length=0.4))
-    back = restored_condition(condition_settings(condition))
+    back = from_dict(to_dict(condition))
     assert isinstance(back, rk.Dirichlet) and isinstance(back.value, rk.Unknown)
     assert back.value.process == process
     assert (back.value.mean, back.value.std, back.value.length) == (1.0, 2.0, 0.4)

@@ -13,8 +13,8 @@ import rfkalman as rk
 from rfkalman.features.base import predicted_rank
 from rfkalman.filters import kalman
 from rfkalman.model.model import Model
+from rfkalman.physics import Bump
 from rfkalman.problem import Problem, ProblemError
-from rfkalman.problem.driven import Bump
 
 ROD = {
     "version": 1,
@@ -521,7 +521,7 @@ def test_the_load_of_a_bump_is_its_integral_against_the_basis():
 
     rule = setup.space.pde.domain.quadrature((240, 120))
     direct = (rule.weights * shape(rule.points)) @ setup.space(rule.points)
-    np.testing.assert_allclose(bump.load(setup.space), direct, atol=1e-8)
+    np.testing.assert_allclose(setup.space.project(bump), direct, atol=1e-8)
 
 
 def test_a_source_may_stand_at_a_sensor_that_is_left_out():

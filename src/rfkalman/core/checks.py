@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +12,29 @@ from .errors import MissingExtraError, ShapeError, ValueRangeError
 
 FloatArray = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
+Record = TypeVar("Record")
 
 
 def frozen(array: FloatArray) -> FloatArray:
     """Mark an array we own as read-only and hand it on."""
     array.flags.writeable = False
     return array
+
+
+def assign(record: object, /, **values: object) -> None:
+    """Set fields of a frozen record, as its constructor must."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)
+
+
+def unchecked(kind: type[Record], **values: object) -> Record:
+    """A record of arrays that its maker owns, which become read-only: no copy, no check."""
+    made = object.__new__(kind)
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(made, name, value)
+    return made
 
 
 def as_array(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy: str = "") -> FloatArray:
@@ -37,6 +54,11 @@ def as_finite(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy
     array = as_array(name, value, shape, remedy)
     require_finite(name, array, remedy)
     return array
+
+
+def as_optional(name: str, value: ArrayLike | None, shape: tuple[int | None, ...]) -> FloatArray | None:
+    """Like :func:`as_finite`, where None means that there is no such array."""
+    return None if value is None else as_finite(name, value, shape)
 
 
 def require_finite(name: str, array: FloatArray, remedy: str = "") -> None:
@@ -59,6 +81,22 @@ def as_positive(name: str, value: Any, remedy: str = "") -> float:
     return number
 
 
+def as_nonnegative(name: str, value: Any, remedy: str = "") -> float:
+    """A finite number that is zero or more."""
+    number = as_number(name, value, remedy)
+    if number < 0.0:
+        raise ValueRangeError(f"{name} must not be negative; got {number!r}." + _tail(remedy))
+    return number
+
+
+def as_share(name: str, value: Any, meaning: str) -> float:
+    """A number strictly between 0 and 1: a probability, a level, a relative deviation."""
+    number = as_number(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueRangeError(f"{name} must lie strictly between 0 and 1, {meaning}; got {number!r}.")
+    return number
+
+
 def as_number(name: str, value: Any, remedy: str = "") -> float:
     """A finite number."""
     try:
@@ -68,6 +106,34 @@ def as_number(name: str, value: Any, remedy: str = "") -> float:
     if not math.isfinite(number):
         raise ValueRangeError(f"{name} must be finite; got {number!r}." + _tail(remedy))
     return number
+
+
+def as_increasing(name: str, values: ArrayLike, remedy: str = "") -> FloatArray:
+    """Finite numbers of which each exceeds the one before, at least one of them."""
+    array = as_finite(name, np.atleast_1d(np.asarray(values, dtype=np.float64)), (None,))
+    if array.size == 0 or not (np.diff(array) > 0.0).all():
+        raise ValueRangeError(f"{name} must be increasing and not empty; got {array.tolist()!s:.80}." + _tail(remedy))
+    return array
+
+
+def as_values(
+    name: str, given: ArrayLike, x: FloatArray, shapes: tuple[tuple[int, ...], ...] = ((),), when: str = ""
+) -> FloatArray:
+    """What a function gave at points x (N, d), checked: finite, one entry of one of ``shapes`` per point."""
+    array = np.asarray(given, dtype=np.float64)
+    allowed = [(len(x), *shape) for shape in shapes]
+    if array.shape == () and () in shapes:
+        array = np.broadcast_to(array, (len(x),))
+    if array.shape not in allowed:
+        raise ShapeError(
+            f"{name} gave shape {array.shape} for {len(x)} points but must give {' or '.join(map(str, allowed))}: "
+            "one value per point, that is per row of x."
+        )
+    finite = np.isfinite(array).reshape(len(x), -1).all(axis=1)
+    if not finite.all():
+        i = int(np.flatnonzero(~finite)[0])
+        require_finite(f"{name} at x = {x[i].tolist()}{when}", array[i])
+    return array
 
 
 def as_count(name: str, value: Any, minimum: int = 1) -> int:

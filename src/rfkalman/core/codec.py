@@ -1,18 +1,178 @@
-"""Values as tables: what a file writes down and makes again."""
+"""Values as tables and back: one codec for archives, problem files and comparisons.
+
+A value is a dataclass; its table holds its fields under its kind, the name of its class::
+
+    to_dict(Robin(2.0, 20.0))   ->   {"kind": "Robin", "coefficient": 2.0, "ambient": 20.0}
+
+A function appears as "callable": its text is not a value, and a file cannot hold it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-__all__ = ["Stated"]
+import numpy as np
+
+from .errors import ArchiveError
+
+__all__ = ["FUNCTION", "Kinds", "Stated", "Table", "coded", "from_dict", "plain", "to_dict"]
+
+#: What stands for a function.
+FUNCTION = "callable"
 
 
 class Stated(ABC):
-    """A function that is stated by values, its settings, from which a file makes it again."""
+    """A function that is stated by values, its settings, but is made again by something else than its own class."""
 
     __slots__ = ()
 
     @abstractmethod
     def settings(self) -> Any:
         """The values, ready for JSON."""
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: arrays and tuples as lists, what has settings as those."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.settings() if isinstance(value, (Table, Stated)) else value
+
+
+class Table(Stated):
+    """A dataclass that is written down field by field under its ``kind``, and made again from that."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+    def _entries(self) -> dict[str, Any]:
+        """The fields from which the value is made."""
+        value: Any = self
+        return {f.name: getattr(self, f.name) for f in fields(value) if f.init}
+
+    def settings(self) -> dict[str, Any]:
+        """The value as JSON-able entries; ``"kind"`` names its class."""
+        return {"kind": self.kind} | {name: plain(entry) for name, entry in self._entries().items()}
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        """The value of these settings and arrays; called by :meth:`Kinds.restore`."""
+        return cls(**{name: value for name, value in settings.items() if name != "kind"}, **arrays)
+
+
+_Value = TypeVar("_Value", bound=Table)
+_Class = TypeVar("_Class", bound=type[Table])
+
+
+class Kinds(Generic[_Value]):
+    """The classes of one sort of value by their ``kind``; ``what`` names the sort, as in "domain is"."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._classes: dict[str, type[_Value]] = {}
+
+    def register(self, cls: _Class) -> _Class:
+        """Make a class known under its ``kind``; a decorator."""
+        self._classes[cls.kind] = cls  # type: ignore[assignment]
+        return cls
+
+    def restore(self, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> _Value:
+        """The value that gave these settings and arrays, or an error that says what is wrong with them."""
+        kind = settings.get("kind")
+        if kind not in self._classes:
+            raise ArchiveError(
+                f"The saved {self._what} of kind {kind!r}, which this version does not know; it knows "
+                f"{', '.join(sorted(self._classes))}. Was the file written by a newer version of the library?"
+            )
+        try:
+            return self._classes[kind]._restored(settings, arrays)
+        except ArchiveError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArchiveError(
+                f"The saved {self._what.rsplit(' ', 1)[0]} of kind {kind!r} cannot be rebuilt "
+                f"({type(error).__name__}: {error}). Arrays found: {', '.join(sorted(arrays)) or 'none'}. "
+                "The file is incomplete or was edited."
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a class is written: under a kind, or known by an entry that only it has; and fields with another name."""
+
+    make: Callable[..., Any]
+    kind: str
+    mark: str
+    entries: Mapping[str, str] = field(default_factory=dict)
+
+
+_BY_CLASS: dict[type, _Form] = {}
+_BY_KIND: dict[str, _Form] = {}
+_BY_MARK: dict[str, _Form] = {}
+_Coded = TypeVar("_Coded", bound=type)
+
+
+def coded(cls: _Coded, mark: str = "", **entries: str) -> _Coded:
+    """Make a dataclass known to :func:`to_dict` and :func:`from_dict`; as a decorator, or for a class from elsewhere.
+
+    Parameters
+    ----------
+    cls : type
+    mark : str, optional
+        An entry that only tables of this class have; they are then written without a kind.
+    entries : str
+        The name of a field's entry, where it differs from the field's.
+    """
+    form = _Form(cls, "" if mark else cls.__name__, mark, entries)
+    _BY_CLASS[cls] = form
+    (_BY_MARK if mark else _BY_KIND)[mark or form.kind] = form
+    return cls
+
+
+def to_dict(value: Any) -> Any:
+    """A value as JSON-able entries, from which :func:`from_dict` makes it again; functions appear by name only."""
+    form = _BY_CLASS.get(type(value))
+    if form is not None:
+        table = {form.entries.get(f.name, f.name): to_dict(getattr(value, f.name)) for f in fields(value) if f.init}
+        if callable(value) and FUNCTION in table.values():
+            return FUNCTION
+        return {"kind": form.kind, **table} if form.kind else table
+    if isinstance(value, Stated):
+        return value.settings()
+    if isinstance(value, (tuple, list)):
+        return [to_dict(entry) for entry in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return FUNCTION if callable(value) else value
+
+
+def from_dict(given: Any, makers: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """The value of which :func:`to_dict` gave these entries; functions cannot come back this way.
+
+    Parameters
+    ----------
+    given : what ``to_dict`` gave, possibly through JSON
+    makers : mapping of kinds to callables, optional
+        For what belongs to something else, such as a coefficient by the regions of a mesh.
+    """
+    if isinstance(given, list):
+        return [from_dict(entry, makers) for entry in given]
+    if not isinstance(given, Mapping):
+        return given
+    table, own = dict(given), makers or {}
+    kind = table.pop("kind", None)
+    if kind in own:
+        return own[kind](**table)
+    if kind is None:
+        form = next(form for mark, form in _BY_MARK.items() if mark in table)
+    else:
+        form = _BY_KIND[kind]
+    names = {entry: name for name, entry in form.entries.items()}
+    return form.make(**{names.get(entry, entry): from_dict(value, makers) for entry, value in table.items()})

@@ -9,8 +9,14 @@ RFKalmanError
 ├── QuadratureError       the quadrature cannot carry the requested whitening         (ArithmeticError)
 ├── FloorError            the mass floor keeps nothing, or rounding noise             (ValueError)
 ├── TimeError             time went backwards, or a reading is too old                (ValueError)
-├── ReadingsError         a table's format or header does not say what is needed       (ValueError)
 ├── ArchiveError          a saved file is damaged, foreign or belongs to another PDE  (ValueError)
+├── ProblemError          a problem file or table cannot be used as stated            (ValueError)
+├── ReadingsError         the format or header of a table does not say what is needed (ValueError)
+├── ResumeError           a run exists, but cannot be continued as asked              (ValueError)
+├── StoreError            a store cannot be opened, locked, read or written           (OSError)
+│   └── DamageError       a store does not hold what was written
+├── ExportError           something cannot be written where it was asked for          (OSError)
+├── ReportError           a report cannot be written                                  (OSError)
 └── MissingExtraError     an optional dependency is not installed                     (ImportError)
 
 RFKalmanWarning
@@ -24,6 +30,9 @@ Bad *data* (a missing or late reading) is routine and never raises from here; mi
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class RFKalmanError(Exception):
@@ -62,16 +71,86 @@ class TimeError(RFKalmanError, ValueError):
     """Time runs backwards, or a reading is older than what is kept."""
 
 
-class ReadingsError(RFKalmanError, ValueError):
-    """A table of readings whose format or header does not say what is needed."""
-
-
 class ArchiveError(RFKalmanError, ValueError):
     """A saved file cannot be read back as what it claims to be."""
 
 
+class ReadingsError(RFKalmanError, ValueError):
+    """A table of readings whose format or header does not say what is needed."""
+
+
+class ResumeError(RFKalmanError, ValueError):
+    """A run that exists but cannot be continued as asked."""
+
+
+class StoreError(RFKalmanError, OSError):
+    """A store that cannot be opened, locked, read or written; what it holds is intact."""
+
+
+class DamageError(StoreError):
+    """A store that does not hold what was written; the message says what helps."""
+
+
+class ExportError(RFKalmanError, OSError):
+    """Something that cannot be written where it was asked for; nothing was left behind there."""
+
+
+class ReportError(RFKalmanError, OSError):
+    """A report that cannot be written; nothing was left behind."""
+
+
 class MissingExtraError(RFKalmanError, ImportError):
     """An optional dependency is needed for this call."""
+
+
+#: Complaints that one message shows.
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing that is wrong: the key as it is written in the file, and a sentence."""
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        key = self.key if len(self.key) <= 200 else self.key[:200] + "..."
+        return f"{key}: {self.message}" if key else self.message
+
+
+class ProblemError(RFKalmanError, ValueError):
+    """A problem that cannot be used as stated.
+
+    Attributes
+    ----------
+    file : str
+        The file it was read from; empty for a problem built in Python.
+    complaints : tuple of Complaint
+        Everything that was found wrong, in the order of the file.
+    """
+
+    def __init__(self, complaints: Sequence[Complaint] | Complaint, file: str = "") -> None:
+        self.complaints: tuple[Complaint, ...] = (
+            (complaints,) if isinstance(complaints, Complaint) else tuple(complaints)
+        )
+        self.file = file
+        shown = [str(c) for c in self.complaints[:_SHOWN]]
+        if len(self.complaints) > _SHOWN:
+            shown.append(f"... and {len(self.complaints) - _SHOWN} more.")
+        if len(shown) == 1:
+            text = f"{file}: {shown[0]}" if file else shown[0]
+        else:
+            head = f"{file}: {len(self.complaints)} things to correct" if file else f"{len(shown)} things to correct"
+            text = "\n".join([head, *(f"  {line}" for line in shown)])
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type[ProblemError], tuple[tuple[Complaint, ...], str]]:
+        return type(self), (self.complaints, self.file)
+
+    def within(self, file: str) -> ProblemError:
+        """The same complaints, with the file named."""
+        return ProblemError(self.complaints, file)
 
 
 class RFKalmanWarning(UserWarning):

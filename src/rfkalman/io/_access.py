@@ -8,17 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..core.errors import RFKalmanError
+from ..core.errors import DamageError, StoreError
 
 __all__ = ["DamageError", "StoreError", "damaged", "discard", "explained", "locked"]
-
-
-class StoreError(RFKalmanError, OSError):
-    """A store that cannot be opened, locked, read or written; what it holds is intact."""
-
-
-class DamageError(StoreError):
-    """A store that does not hold what was written; the message says what helps."""
 
 
 def locked(place: Path) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, frozen
-from ..core.errors import RFKalmanError, TimeError, ValueRangeError
+from ..core.errors import ExportError, TimeError, ValueRangeError
 from ..domains.base import Domain
 from ..job import Clock, Setup
 from ..model.field import Field
@@ -48,10 +48,6 @@ _ROWS = 8192
 _BLOCK = 65536
 #: Several times are gathered until this many numbers of each map are at hand: a file of tiny chunks is slow to read.
 _CHUNK = 1 << 16
-
-
-class ExportError(RFKalmanError, OSError):
-    """Something that cannot be written where it was asked for; nothing was left behind there."""
 
 
 # -- what is needed of a run -------------------------------------------------------------------------------------------

@@ -19,23 +19,25 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 
 from .. import propagators
 from ..core.checks import FloatArray, as_finite
+from ..core.codec import from_dict, to_dict
 from ..core.errors import ArchiveError
 from ..core.files import delete, part_of
+from ..domains import Mesh
 from ..domains import restore as restore_domain
 from ..features.base import prefixed, restore, unprefixed
 from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
 from ..model.field import Field
 from ..model.model import Model
-from ..model.unknowns import BoundBlock, boundary_blocks
+from ..model.unknowns import BoundBlock
 from ..online.assimilator import Assimilator
-from ..physics.conditions import restored_condition, restored_value
 from ..physics.pde import PROBE_TIMES, LinearPDE
 from ..space.galerkin import Term
 from ..space.space import WhitenedSpace
@@ -50,6 +52,18 @@ READS = (1, 2)
 #: Refuse files whose arrays unpack to more than this many bytes.
 MAX_BYTES = 8 * 2**30
 
+
+#: Arrays of a space and their shapes: M features, r1 lifts, n = r + r1 directions; None where any length will do.
+_SPACE_ARRAYS: dict[str, tuple[str | None, ...]] = {
+    "transform": ("M", None),
+    "lifts": ("M", None),
+    "strengths": ("r1",),
+    "trace_rows": (None, "r1"),
+    "form": ("n", "n"),
+    "singular_values": (None,),
+    "unit_load": ("n",),
+}
+_SPACE_VALUES = ("mass_floor", "floor_candidates", "order", "memory", "breaks")
 
 #: Records that stand in an assimilator's state, by the name they have in a file.
 _RECORDS: dict[str, type[Any]] = {
@@ -76,7 +90,7 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
     """Write a space, a belief, a field or an assimilator to one ``.npz``; a file in the way is replaced in one move.
 
     An assimilator comes back as it was: what was believed when, its readings
-    inside ``lag``, its evidence so far, its start and its unknowns.
+    inside ``reorder``, its evidence so far, its start and its unknowns.
 
     Returns
     -------
@@ -161,7 +175,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         header = json.loads(bytes(arrays.pop("header")).decode())
     except (OSError, ArchiveError):
         raise
-    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, TokenError, ValueError, KeyError, EOFError, RuntimeError) as error:
         raise ArchiveError(f"{path} is not a file that rfkalman wrote ({type(error).__name__}: {error}).") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ArchiveError(f"{path} is an npz file, but not one that rfkalman wrote.")
@@ -187,25 +201,13 @@ def _pack_space(space: WhitenedSpace, arrays: dict[str, FloatArray]) -> dict[str
     arrays |= prefixed("probe.", {name: probe[name] for name in space.pde.functions})
     arrays |= {f"term.{term.name}": term.matrix for term in space.terms}
     arrays |= prefixed("domain.", space.pde.domain.arrays())
-    arrays |= {
-        "transform": space.transform,
-        "lifts": space.lifts,
-        "strengths": space.strengths,
-        "trace_rows": space.trace_rows,
-        "form": space.form,
-        "singular_values": space.singular_values,
-        "unit_load": space.unit_load,
-    }
+    arrays |= {name: getattr(space, name) for name in _SPACE_ARRAYS}
     return {
         "pde": space.pde.settings(),
         "features": space.features.settings(),
         "coefficients": space.coefficients,
-        "mass_floor": space.mass_floor,
-        "floor_candidates": list(space.floor_candidates),
-        "order": list(space.order),
-        "memory": space.memory,
+        **{name: to_dict(getattr(space, name)) for name in _SPACE_VALUES},
         "health": dict(space.health),
-        "breaks": [list(axis) for axis in space.breaks],
     }
 
 
@@ -220,48 +222,43 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
         pde = _rebuilt_pde(header["pde"], unprefixed("domain.", arrays))
     _require_same(pde, header["pde"], probe)
     features = restore(header["features"], unprefixed("features.", arrays))
-    transform = as_finite("transform", arrays["transform"], (features.n_features, None))
-    lifts = as_finite("lifts", arrays["lifts"], (features.n_features, None))
-    n = transform.shape[1] + lifts.shape[1]
+    sizes: dict[str | None, int | None] = {None: None, "M": features.n_features}
+    checked: dict[str, Any] = {}
+    for name, letters in _SPACE_ARRAYS.items():
+        checked[name] = as_finite(name, arrays[name], tuple(sizes[letter] for letter in letters))
+        if name == "lifts":
+            r1 = checked["lifts"].shape[1]
+            sizes |= {"r1": r1, "n": checked["transform"].shape[1] + r1}
     terms = tuple(
         Term(
             name,
             float(value),
-            as_finite(f"term.{name}", arrays[f"term.{name}"], (n, n)),
+            as_finite(f"term.{name}", arrays[f"term.{name}"], (sizes["n"], sizes["n"])),
             pde.factors.get(name.split(".")[0]),
         )
         for name, value in header["coefficients"].items()
     )
+    values: dict[str, Any] = {name: _tuples(header[name]) for name in _SPACE_VALUES if name != "breaks"}
+    breaks = _tuples(header.get("breaks", []))  # none in version 1
     return WhitenedSpace(
-        pde=pde,
-        features=features,
-        transform=transform,
-        lifts=lifts,
-        strengths=as_finite("strengths", arrays["strengths"], (lifts.shape[1],)),
-        trace_rows=as_finite("trace_rows", arrays["trace_rows"], (None, lifts.shape[1])),
-        form=as_finite("form", arrays["form"], (n, n)),
-        singular_values=as_finite("singular_values", arrays["singular_values"], (None,)),
-        terms=terms,
-        unit_load=as_finite("unit_load", arrays["unit_load"], (n,)),
-        mass_floor=float(header["mass_floor"]),
-        floor_candidates=tuple(header["floor_candidates"]),
-        order=tuple(header["order"]),
-        memory=float(header["memory"]),
-        health=dict(header["health"]),
-        breaks=tuple(tuple(axis) for axis in header.get("breaks", ())),
+        pde=pde, features=features, terms=terms, health=header["health"], breaks=breaks, **values, **checked
     )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _rebuilt_pde(saved: dict[str, Any], arrays: dict[str, FloatArray]) -> LinearPDE:
     domain = restore_domain(saved["domain"], arrays)
-    factors = saved["factors"] or {}  # an empty list in version 1, where a factor is a function
-    return LinearPDE(
-        domain,
-        **{name: restored_value(saved[name], domain) for name in ("diffusion", "velocity", "reaction", "source")},
-        boundary={part: restored_condition(condition, domain) for part, condition in saved["boundary"].items()},
-        conservative=bool(saved["conservative"]),
-        factors={name: restored_value(factor, domain) for name, factor in factors.items()},
-    )
+    makers = {"by_region": domain.by_region} if isinstance(domain, Mesh) else {}
+    tables = saved | {"factors": saved["factors"] or {}}  # an empty list in version 1, where a factor is a function
+    several: dict[str, Any] = {
+        name: {part: from_dict(entry, makers) for part, entry in tables.pop(name).items()}
+        for name in ("boundary", "factors")
+    }
+    single = {name: from_dict(entry, makers) for name, entry in tables.items() if name != "domain"}
+    return LinearPDE(domain, **single, **several)
 
 
 def _require_same(pde: LinearPDE, saved: dict[str, Any], probe: dict[str, FloatArray]) -> None:
@@ -306,7 +303,7 @@ def _pack_model(model: Model, arrays: dict[str, FloatArray], names: dict[int, st
         "prior": model.initial,
         "process_noise": model.process_noise,
         # Blocks on the space are arrays, also those of a source whose shape was a function.
-        "blocks": model.blocks[len(boundary_blocks(model.space)) :],
+        "blocks": model.blocks[len(model.space.unknowns()) :],
     }
     return header | {"space": _pack_space(model.space, arrays), "parts": _packed(own, arrays, names)}
 

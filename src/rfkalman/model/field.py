@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.errors import ShapeError
+from ..core.pieces import in_blocks
 from ..space.space import Basis, WhitenedSpace
-from ..statespace.values import Gaussian
+from ..statespace.values import Gaussian, half_width
 
 __all__ = ["Field"]
 
@@ -51,16 +52,16 @@ class Field:
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Posterior mean at points (N, d), (N,)."""
-        return self._map(x, lambda Psi: Psi @ self.belief.mean)
+        return self._evaluated(lambda points: self.basis(points) @ self.belief.mean, x)
 
     def std(self, x: ArrayLike) -> FloatArray:
         """Posterior standard deviation at points, (N,)."""
 
-        def norm(Psi: FloatArray) -> FloatArray:
-            rows = Psi @ self.belief.root
+        def norm(points: FloatArray) -> FloatArray:
+            rows = self.basis(points) @ self.belief.root
             return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
-        return self._map(x, norm)
+        return self._evaluated(norm, x)
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
         """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
@@ -70,10 +71,7 @@ class Field:
 
     def interval(self, x: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central credible interval at points: lower and upper ends, each (N,)."""
-        p = as_number("level", level)
-        if not 0.0 < p < 1.0:
-            raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {p}.")
-        half = float(ndtri(0.5 + 0.5 * p)) * self.std(x)
+        half = half_width(level) * self.std(x)
         mean = self.mean(x)
         return mean - half, mean + half
 
@@ -99,21 +97,21 @@ class Field:
         coefficients = self.belief.mean + noise @ self.belief.root.T
 
         def draws(x: ArrayLike) -> FloatArray:
-            return self._map(x, lambda Psi: Psi @ coefficients.T, columns=count).T
+            return self._evaluated(lambda points: self.basis(points) @ coefficients.T, x).T
 
         return draws
 
     def gradient(self, x: ArrayLike) -> FloatArray:
         """Gradient of the posterior mean at points, (N, d)."""
-        points, basis = as_points("x", x, self.space.dimension), self.basis
-        parts = [basis.gradient(part) @ self.belief.mean for part in _chunks(points)]
-        return np.concatenate(parts, axis=1).T if parts else np.zeros((0, self.space.dimension))
+        return self._evaluated(lambda points: (self.basis.gradient(points) @ self.belief.mean).T, x)
 
     def gradient_std(self, x: ArrayLike) -> FloatArray:
         """Standard deviation of each gradient component at points, (N, d)."""
-        points, basis = as_points("x", x, self.space.dimension), self.basis
-        parts = [np.linalg.norm(basis.gradient(part) @ self.belief.root, axis=2) for part in _chunks(points)]
-        return np.concatenate(parts, axis=1).T if parts else np.zeros((0, self.space.dimension))
+
+        def norms(points: FloatArray) -> FloatArray:
+            return np.asarray(np.linalg.norm(self.basis.gradient(points) @ self.belief.root, axis=2).T)
+
+        return self._evaluated(norms, x)
 
     def norm(self, *, plain: bool = False) -> float:
         """L2 norm of the posterior mean; normalised measure, or plain volume with ``plain=True``.
@@ -163,14 +161,6 @@ class Field:
             attrs={"time": self.time, "rank": self.space.rank},
         )
 
-    def _map(self, x: ArrayLike, of: Callable[[FloatArray], FloatArray], columns: int | None = None) -> FloatArray:
-        """Apply a function of whitened features block by block, so that memory does not grow with N times r."""
-        points, basis = as_points("x", x, self.space.dimension), self.basis
-        out = np.empty(len(points) if columns is None else (len(points), columns))
-        for i in range(0, len(points), _ROWS):
-            out[i : i + _ROWS] = of(basis(points[i : i + _ROWS]))
-        return out
-
-
-def _chunks(points: FloatArray) -> list[FloatArray]:
-    return [points[i : i + _ROWS] for i in range(0, len(points), _ROWS)]
+    def _evaluated(self, function: Callable[[FloatArray], FloatArray], x: ArrayLike) -> FloatArray:
+        """A function of points, block by block: memory does not grow with their number times the rank."""
+        return in_blocks(function, as_points("x", x, self.space.dimension), _ROWS)

@@ -19,11 +19,11 @@ from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import CachedSteps, Exponential, Propagator
 from ..space.space import WhitenedSpace
-from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, _noise_std
+from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, as_noise_std
 from .field import Field
 from .priors import Prior
 from .sensors import Functional
-from .unknowns import Block, BoundBlock, boundary_blocks, require_distinct
+from .unknowns import Block, BoundBlock, declared_blocks, require_distinct
 
 __all__ = ["Model", "UnknownReport"]
 
@@ -63,7 +63,7 @@ class Model:
     process_noise : Prior or Gaussian, optional
         Model error as a covariance per unit of time; its mean must be zero.
     blocks : sequence of Block
-        Latent sources and sensor offsets; unknown boundary values come with the PDE.
+        Latent sources and sensor offsets; unknown boundary values and sources come with the PDE.
 
     The state is (coefficients of the field, block after block).
     """
@@ -86,7 +86,7 @@ class Model:
             raise ValueRangeError(
                 f"propagator must be a Propagator such as Exponential() or ImplicitEuler(); got {propagator!r:.60}."
             )
-        self.blocks: tuple[BoundBlock, ...] = (*boundary_blocks(space), *(block.on(space) for block in blocks))
+        self.blocks: tuple[BoundBlock, ...] = (*declared_blocks(space), *(block.on(space) for block in blocks))
         require_distinct(self.blocks)
         self.process_noise = noise = (
             None if process_noise is None else _belief("process_noise", process_noise, space, space.rank)
@@ -301,7 +301,7 @@ def _noise(n: int, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> 
     """The noise under the names its user knows, checked before anything is evaluated."""
     if noise_cov is None:
         assert noise_std is not None
-        return _noise_std("noise_std", noise_std, n)
+        return as_noise_std("noise_std", noise_std, n)
     return as_finite("noise_cov", noise_cov, (n, n), "Independent readings take noise_std, a standard deviation each.")
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_finite, as_number
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
+from ..core.pieces import row_blocks
 from ..domains import Box, Domain
 from ..domains.base import require_inside
 from ..domains.pieces import unit_rule
@@ -27,11 +29,12 @@ __all__ = ["Functional", "averages", "combine", "gradients", "points", "stack"]
 _ROWS = 16384
 
 
+@dataclass(frozen=True, eq=False)
 class Functional(ABC):
-    """N linear readings of a field."""
+    """N linear readings of a field, and the names of their sensors."""
 
     n: int
-    ids: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None
     #: NumPy steps aside, so that np.float64(2) * functional is a functional and an array of factors is an error.
     __array_ufunc__ = None
 
@@ -40,12 +43,13 @@ class Functional(ABC):
         """Rows of H in the whitened coordinates of ``space``, (N, r)."""
 
     @property
-    @abstractmethod
-    def key(self) -> tuple[object, ...]:
+    def key(self) -> object:
         """Equal for functionals that give equal rows; lets a model evaluate fixed sensors once."""
+        own = [getattr(self, f.name) for f in fields(self) if f.name not in ("n", "ids")]
+        return (type(self).__name__, *map(_key, own))
 
     def __mul__(self, factor: float) -> Functional:
-        return _Sum(((as_number("factor", factor), self),))
+        return _Sum(self.n, self.ids, ((as_number("factor", factor), self),))
 
     __rmul__ = __mul__
 
@@ -60,7 +64,8 @@ class Functional(ABC):
                 f"functionals add row by row, but one has {self.n} readings and the other {other.n}; "
                 "use stack(a, b) to put them into one batch."
             )
-        return _Sum(((1.0, self), (1.0, other)))
+        # A difference of two sensors is no sensor of its own: its offset would be neither's.
+        return _Sum(self.n, self.ids if self.ids == other.ids else None, ((1.0, self), (1.0, other)))
 
     def __sub__(self, other: Functional) -> Functional:
         return self + (-other)
@@ -77,7 +82,7 @@ def points(sensors: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
         Names of the sensors; they appear in errors and travel with the readings.
     """
     x = _positions("sensors", sensors)
-    return _Points(x, _names(ids, len(x)))
+    return _Points(len(x), _names(ids, len(x)), x)
 
 
 def gradients(sensors: ArrayLike, direction: int | ArrayLike, ids: Sequence[str] | None = None) -> Functional:
@@ -102,7 +107,8 @@ def gradients(sensors: ArrayLike, direction: int | ArrayLike, ids: Sequence[str]
             f"direction must be an axis, a vector of shape ({x.shape[1]},) or one per sensor {x.shape}; "
             f"got shape {vector.shape}."
         )
-    return _Gradients(x, as_finite("direction", np.broadcast_to(vector, x.shape), x.shape), _names(ids, len(x)))
+    along = as_finite("direction", np.broadcast_to(vector, x.shape), x.shape)
+    return _Gradients(len(x), _names(ids, len(x)), x, along)
 
 
 def averages(lower: ArrayLike, upper: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
@@ -120,7 +126,7 @@ def averages(lower: ArrayLike, upper: ArrayLike, ids: Sequence[str] | None = Non
             f"upper must exceed lower on every axis; row {row} spans {a[row].tolist()} to {b[row].tolist()}. "
             "For a single position use points(...)."
         )
-    return _Averages(a, b, _names(ids, len(a)))
+    return _Averages(len(a), _names(ids, len(a)), a, b)
 
 
 def combine(weights: ArrayLike, functional: Functional) -> Functional:
@@ -136,7 +142,7 @@ def combine(weights: ArrayLike, functional: Functional) -> Functional:
     """
     _require_functionals("combine", functional)
     W = as_finite("weights", weights, (None, functional.n), "One column per reading of the functional.")
-    return _Combination(W, functional)
+    return _Combination(len(W), None, W, functional)
 
 
 def stack(*functionals: Functional) -> Functional:
@@ -144,62 +150,37 @@ def stack(*functionals: Functional) -> Functional:
     if not functionals:
         raise ShapeError("stack needs at least one functional.")
     _require_functionals("stack", *functionals)
-    return _Stack(functionals)
+    named = all(part.ids is not None for part in functionals)
+    ids = tuple(name for part in functionals for name in part.ids or ()) if named else None
+    return _Stack(sum(part.n for part in functionals), ids, functionals)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Points(Functional):
     sensors: FloatArray
-    ids: tuple[str, ...] | None
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return len(self.sensors)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return ("points", self.sensors.shape, self.sensors.tobytes())
 
     def matrix(self, space: Basis) -> FloatArray:
         _require_sensors(space, self.sensors, "sensors", self.ids)
         return space(self.sensors)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Gradients(Functional):
     sensors: FloatArray
     direction: FloatArray
-    ids: tuple[str, ...] | None
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return len(self.sensors)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return ("gradients", self.sensors.shape, self.sensors.tobytes(), self.direction.tobytes())
 
     def matrix(self, space: Basis) -> FloatArray:
         _require_sensors(space, self.sensors, "sensors", self.ids)
         return np.asarray(np.einsum("nd,dnr->nr", self.direction, space.gradient(self.sensors)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Averages(Functional):
     lower: FloatArray
     upper: FloatArray
-    ids: tuple[str, ...] | None
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return len(self.lower)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return ("averages", self.lower.shape, self.lower.tobytes(), self.upper.tobytes())
 
     def matrix(self, space: Basis) -> FloatArray:
         domain = space.pde.domain
@@ -223,7 +204,7 @@ class _Averages(Functional):
                 f"the box of {name}, from {self.lower[i].tolist()} to {self.upper[i].tolist()}, lies in a notch or a "
                 "hole: no part of it is in the domain, so it has no average. Check its position and the axis order."
             )
-        parts = (w[k : k + _ROWS] @ space.features(x[k : k + _ROWS]) for k in range(0, len(w), _ROWS))
+        parts = (w[some] @ space.features(x[some]) for some in row_blocks(len(w), _ROWS))
         return np.asarray(sum(parts, np.zeros(space.n_features)) / w.sum())
 
     def _means(self, space: Basis, lower: FloatArray, upper: FloatArray) -> FloatArray:
@@ -236,74 +217,45 @@ class _Averages(Functional):
         share = ((upper - lower) / domain.side).max(axis=0)
         counts = tuple(int(np.ceil(n * s)) + 8 for n, s in zip(space.order, share, strict=True))
         nodes, weights = unit_rule(counts)
-        step = max(1, _ROWS // len(weights))
-        for i in range(0, len(lower), step):
-            a, b = lower[i : i + step, None], upper[i : i + step, None]
+        for some in row_blocks(len(lower), max(1, _ROWS // len(weights))):
+            a, b = lower[some, None], upper[some, None]
             x = (a + (b - a) * nodes).reshape(-1, domain.dimension)
             values = space.features(x).reshape(len(a), len(weights), -1)
-            rows[i : i + step] = np.einsum("q,nqm->nm", weights, values)
+            rows[some] = np.einsum("q,nqm->nm", weights, values)
         return rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Sum(Functional):
     parts: tuple[tuple[float, Functional], ...]
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return self.parts[0][1].n
-
-    @property
-    def ids(self) -> tuple[str, ...] | None:  # type: ignore[override]
-        # A difference of two sensors is no sensor of its own: its offset would be neither's.
-        names = {part.ids for _, part in self.parts}
-        return names.pop() if len(names) == 1 else None
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return ("sum", *((factor, part.key) for factor, part in self.parts))
 
     def matrix(self, space: Basis) -> FloatArray:
         return sum((factor * part.matrix(space) for factor, part in self.parts), np.zeros((self.n, space.rank)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Combination(Functional):
     weights: FloatArray
     base: Functional
-
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return len(self.weights)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return ("combination", self.weights.shape, self.weights.tobytes(), self.base.key)
 
     def matrix(self, space: Basis) -> FloatArray:
         return self.weights @ self.base.matrix(space)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Stack(Functional):
     parts: tuple[Functional, ...]
 
-    @property
-    def n(self) -> int:  # type: ignore[override]
-        return sum(part.n for part in self.parts)
-
-    @property
-    def ids(self) -> tuple[str, ...] | None:  # type: ignore[override]
-        if any(part.ids is None for part in self.parts):
-            return None
-        return tuple(name for part in self.parts for name in part.ids or ())
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return ("stack", *(part.key for part in self.parts))
-
     def matrix(self, space: Basis) -> FloatArray:
         return np.vstack([part.matrix(space) for part in self.parts])
+
+
+def _key(value: Any) -> object:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    return value.key if isinstance(value, Functional) else value
 
 
 def _positions(name: str, x: ArrayLike) -> FloatArray:

@@ -8,22 +8,22 @@ field and blocks into one generator, which is then discretised as a whole.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
-from ..core.errors import ShapeError, SpaceWarning, ValueRangeError
-from ..space.space import WhitenedSpace
+from ..core.checks import FloatArray, as_count, as_positive, frozen
+from ..core.errors import ShapeError, ValueRangeError
+from ..physics.conditions import Unknown
+from ..physics.sources import Shape
+from ..space.space import WhitenedSpace, warn_if_unresolved
 from ..space.traces import UnknownShape
 from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from .priors import Sobolev
 
-__all__ = ["Block", "BoundBlock", "LatentSource", "SensorOffset", "SourceField", "boundary_blocks"]
+__all__ = ["Block", "BoundBlock", "LatentSource", "SensorOffset", "SourceField", "declared_blocks"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +100,8 @@ class LatentSource(Block):
 
     Parameters
     ----------
-    shape : callable
-        Function of points (N, d) that gives (N,).
+    shape : Bump or callable
+        A :class:`~rfkalman.physics.sources.Bump`, or a function of points (N, d) that gives (N,).
     prior : float or (mean, std)
         Of the strength at the start.
     process : Process, optional
@@ -109,46 +109,17 @@ class LatentSource(Block):
     name : str
     """
 
-    shape: Callable[[FloatArray], ArrayLike]
+    shape: Shape
     prior: float | tuple[float, float]
     process: Process = field(default_factory=Fixed)
     name: str = "source"
 
     def on(self, space: WhitenedSpace) -> BoundBlock:
-        mean, std = _mean_std(self.prior)
-        _checked_process(self.process)
-        load = space.project(self.shape)
-        self._warn_if_unresolved(space, load)
-        k = self.process.dim
-        first = np.eye(1, k)
+        strength, load = Unknown(self.prior, self.process), space.project(self.shape)
+        warn_if_unresolved(f"the shape of {self.name!r}", space, space.share_of(self.shape, load), 0.8)
+        block = _from_shape(space, UnknownShape(self.name, strength, None, load[:, None]))
         # The state is the departure from the mean strength, which pushes all the time.
-        return BoundBlock(
-            self.name,
-            self.process.drift,
-            self.process.noise,
-            self.process.initial_root(std),
-            np.array([mean]),
-            first,
-            push=frozen(load[:, None] @ first),
-            mean_push=frozen(mean * load),
-        )
-
-    def _warn_if_unresolved(self, space: WhitenedSpace, load: FloatArray) -> None:
-        """A source narrower than the finest direction is spread out by the projection: say so."""
-
-        def squared(x: FloatArray) -> FloatArray:
-            return np.square(np.asarray(self.shape(x), dtype=np.float64))
-
-        # A shape between the nodes of the space's own rule is invisible to it, and would seem to be held entirely.
-        size = space.rule_for("shape(x)", lambda x: squared(x)[:, None]).integrate(squared)
-        share = float(load @ load) / size if size > 0.0 else 0.0
-        if share < 0.8:
-            warnings.warn(
-                f"the space holds only {100 * share:.0f} % of the shape of {self.name!r}: it resolves nothing narrower "
-                f"than about {space.report().resolution:.2g}. Spread the source, or use a smaller length_scale.",
-                SpaceWarning,
-                stacklevel=4,
-            )
+        return replace(block, mean_push=frozen(strength.mean * load))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,8 +201,8 @@ class SensorOffset(Block):
         )
 
 
-def boundary_blocks(space: WhitenedSpace) -> list[BoundBlock]:
-    """The unknown boundary values that the PDE of a space declares."""
+def declared_blocks(space: WhitenedSpace) -> list[BoundBlock]:
+    """The unknowns that the PDE of a space declares: boundary values, and strengths of sources."""
     return [_from_shape(space, shape) for shape in space.unknowns()]
 
 
@@ -269,11 +240,6 @@ def _checked_process(process: Process) -> Process:
     if not isinstance(process, Process):
         raise ValueRangeError(f"process must be a Process such as RandomWalk(std=1.0); got {process!r:.60}.")
     return process
-
-
-def _mean_std(prior: float | tuple[float, float]) -> tuple[float, float]:
-    mean, std = prior if isinstance(prior, (tuple, list)) else (0.0, prior)
-    return as_number("prior mean", mean), as_positive("prior std", std, "Give the std, or (mean, std).")
 
 
 def require_distinct(blocks: Sequence[BoundBlock]) -> None:

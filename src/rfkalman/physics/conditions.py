@@ -12,24 +12,39 @@ may also stand where a value stands: an unknown flux, an unknown ambient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, as_number, as_positive
-from ..core.codec import Stated
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite, as_increasing, as_number, as_positive, as_values, assign
+from ..core.codec import coded
+from ..core.errors import ValueRangeError
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from . import coefficients
 
 __all__ = ["Condition", "Dirichlet", "Neumann", "Periodic", "Robin", "TimeSeries", "Unknown", "Value"]
 
+for _process in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk):
+    coded(_process)
 
+
+class Condition:
+    """What holds on a part of the boundary."""
+
+    __slots__ = ()
+
+    @property
+    def natural(self) -> tuple[Value, float] | None:
+        """What enters through the weak form: a value, and the weight of its integral; None where nothing does."""
+        return None
+
+
+@partial(coded, mark="times")
 @dataclass(frozen=True, slots=True, eq=False)
-class TimeSeries(Stated):
+class TimeSeries:
     """Values at times, linear in between and constant beyond the ends.
 
     Parameters
@@ -49,23 +64,16 @@ class TimeSeries(Stated):
     values: FloatArray
 
     def __post_init__(self) -> None:
-        times = as_finite("times", self.times, (None,))
-        values = as_finite("values", self.values, (times.size,), "One value per time.")
-        if times.size == 0 or not (np.diff(times) > 0.0).all():
-            raise ValueRangeError("times must be increasing and not empty; sort the series and drop repeated times.")
-        object.__setattr__(self, "times", times)
-        object.__setattr__(self, "values", values)
+        times = as_increasing("times", self.times, "Sort the series and drop repeated times.")
+        assign(self, times=times, values=as_finite("values", self.values, (times.size,), "One value per time."))
 
     def __call__(self, t: float) -> float:
         return float(np.interp(t, self.times, self.values))
 
-    def settings(self) -> dict[str, list[float]]:
-        """Times and values, as lists."""
-        return {"times": self.times.tolist(), "values": self.values.tolist()}
 
-
+@partial(coded, mark="unknown", prior="unknown")
 @dataclass(frozen=True, slots=True, eq=False)
-class Unknown:
+class Unknown(Condition):
     """A value to be estimated with the field: one per part, or a function along the part.
 
     Parameters
@@ -87,11 +95,11 @@ class Unknown:
     def __post_init__(self) -> None:
         mean, std = self.prior if isinstance(self.prior, (tuple, list)) else (0.0, self.prior)
         remedy = "Give the std, or (mean, std)."
-        object.__setattr__(self, "prior", (as_number("prior mean", mean), as_positive("prior std", std, remedy)))
+        assign(self, prior=(as_number("prior mean", mean), as_positive("prior std", std, remedy)))
         if not isinstance(self.process, Process):
             raise ValueRangeError(f"process must be a Process such as RandomWalk(std=1.0); got {self.process!r:.60}.")
         if self.length is not None:
-            object.__setattr__(self, "length", as_positive("length", self.length))
+            assign(self, length=as_positive("length", self.length))
 
     @property
     def mean(self) -> float:
@@ -108,28 +116,35 @@ class Unknown:
 Value = float | Callable[[FloatArray, float], ArrayLike] | TimeSeries | Unknown
 
 
+@coded
 @dataclass(frozen=True, slots=True)
-class Dirichlet:
+class Dirichlet(Condition):
     """The field is held at ``value``."""
 
     value: Value = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", checked_value("Dirichlet value", self.value))
+        assign(self, value=checked_value("Dirichlet value", self.value))
 
 
+@coded
 @dataclass(frozen=True, slots=True)
-class Neumann:
+class Neumann(Condition):
     """The flux n . A grad u is given, positive into the domain; zero is an insulated wall."""
 
     flux: Value = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "flux", checked_value("Neumann flux", self.flux))
+        assign(self, flux=checked_value("Neumann flux", self.flux))
+
+    @property
+    def natural(self) -> tuple[Value, float]:
+        return self.flux, 1.0
 
 
+@coded
 @dataclass(frozen=True, slots=True)
-class Robin:
+class Robin(Condition):
     """Exchange with surroundings: n . A grad u = coefficient (ambient - u).
 
     Parameters
@@ -147,18 +162,19 @@ class Robin:
         number = as_number("Robin coefficient", self.coefficient)
         if number < 0.0:
             raise ValueRangeError(f"Robin coefficient must not be negative; got {number}: it would pump energy in.")
-        object.__setattr__(self, "coefficient", number)
-        object.__setattr__(self, "ambient", checked_value("Robin ambient", self.ambient))
+        assign(self, coefficient=number, ambient=checked_value("Robin ambient", self.ambient))
+
+    @property
+    def natural(self) -> tuple[Value, float]:
+        return self.ambient, self.coefficient
 
 
+@coded
 @dataclass(frozen=True, slots=True)
-class Periodic:
+class Periodic(Condition):
     """The field continues on the partner part (``"x-"`` with ``"x+"``)."""
 
     partner: str
-
-
-Condition = Dirichlet | Neumann | Robin | Periodic | Unknown
 
 
 def checked_value(name: str, value: Any) -> Value:
@@ -176,61 +192,4 @@ def evaluate(name: str, value: Value, x: FloatArray, t: float) -> FloatArray:
         return np.full(len(x), value(t))
     if not callable(value):
         return np.full(len(x), value)
-    given = np.asarray(value(x, t), dtype=np.float64)
-    if given.shape == ():
-        given = np.full(len(x), float(given))
-    if given.shape != (len(x),):
-        raise ShapeError(
-            f"{name}(x, t) gave shape {given.shape} for {len(x)} points but must give ({len(x)},): one value per point."
-        )
-    if not np.isfinite(given).all():
-        i = int(np.flatnonzero(~np.isfinite(given))[0])
-        raise ValueRangeError(f"{name}(x, t) is {given[i]} at x = {x[i].tolist()}, t = {t}; it must be finite.")
-    return given
-
-
-def value_settings(value: Any) -> Any:
-    """A value, a coefficient or a factor of time as JSON-able values; functions appear by name only."""
-    if isinstance(value, Unknown):
-        process = {"kind": type(value.process).__name__, **asdict(value.process)}  # type: ignore[call-overload]
-        return {"unknown": [value.mean, value.std], "process": process, "length": value.length}
-    return coefficients.settings_of(value)
-
-
-def restored_value(settings: Any, domain: Any) -> Any:
-    """What gave these settings, on its domain; functions cannot come back this way."""
-    if isinstance(settings, Mapping) and "times" in settings:
-        return TimeSeries(settings["times"], settings["values"])
-    if isinstance(settings, Mapping) and "unknown" in settings:
-        kinds = {kind.__name__: kind for kind in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk)}
-        described = dict(settings["process"])
-        process = kinds[described.pop("kind")](**described)
-        return Unknown(tuple(settings["unknown"]), process, settings["length"])
-    return coefficients.restored(settings, domain)
-
-
-def condition_settings(condition: Condition) -> dict[str, Any]:
-    """A condition as JSON-able values; functions appear by name only."""
-    kind = type(condition).__name__
-    if isinstance(condition, Dirichlet):
-        return {"kind": kind, "value": value_settings(condition.value)}
-    if isinstance(condition, Neumann):
-        return {"kind": kind, "flux": value_settings(condition.flux)}
-    if isinstance(condition, Robin):
-        ambient = value_settings(condition.ambient)
-        return {"kind": kind, "coefficient": condition.coefficient, "ambient": ambient}
-    if isinstance(condition, Periodic):
-        return {"kind": kind, "partner": condition.partner}
-    return {"kind": "Dirichlet", "value": value_settings(condition)}
-
-
-def restored_condition(settings: Mapping[str, Any], domain: Any = None) -> Condition:
-    """The condition that gave these settings; functions cannot come back this way."""
-    kind = settings["kind"]
-    if kind == "Neumann":
-        return Neumann(restored_value(settings["flux"], domain))
-    if kind == "Robin":
-        return Robin(settings["coefficient"], restored_value(settings["ambient"], domain))
-    if kind == "Periodic":
-        return Periodic(settings["partner"])
-    return Dirichlet(restored_value(settings["value"], domain))
+    return as_values(f"{name}(x, t)", value(x, t), x, when=f", t = {t:g}")

@@ -10,8 +10,8 @@ div(b u), and the natural flux on the boundary is n . (A grad u - b u).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
@@ -19,21 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, as_number, frozen, require_finite
+from ..core.checks import FloatArray, as_finite, as_number, as_values, assign, frozen
+from ..core.codec import FUNCTION, to_dict
 from ..core.errors import DefinitenessError, ShapeError, ValueRangeError
 from ..domains import Domain
-from .coefficients import Modulated, breaks_of
-from .conditions import (
-    Condition,
-    Dirichlet,
-    Neumann,
-    Periodic,
-    Robin,
-    Unknown,
-    condition_settings,
-    evaluate,
-    value_settings,
-)
+from .coefficients import breaks_of, modulated
+from .conditions import Condition, Dirichlet, Periodic, Unknown, evaluate
+from .sources import Source
 
 __all__ = ["AdvectionDiffusion", "Heat", "LinearPDE"]
 
@@ -66,6 +58,8 @@ class LinearPDE:
         ``Dirichlet``, ``Neumann``, ``Robin``, ``Periodic`` or ``Unknown``.
     conservative : bool
         Advection as div(b u) instead of b . grad u.
+    sources : sequence of Source
+        Sources of known shape beside ``source``, such as wells and leaks; their strengths may be unknown.
 
     Coefficients may change in time by a factor: ``modulated(value, factor)``.
 
@@ -73,7 +67,7 @@ class LinearPDE:
     --------
     >>> from rfkalman.domains import Box
     >>> pde = LinearPDE(Box([0.0], [1.0]), diffusion=0.5)
-    >>> pde.is_symmetric, pde.conditions
+    >>> pde.is_symmetric, dict(pde.conditions)
     (True, {'x-': Dirichlet(value=0.0), 'x+': Dirichlet(value=0.0)})
     """
 
@@ -86,47 +80,38 @@ class LinearPDE:
     conservative: bool = False
     #: Time factors of coefficients given as ``modulated``, by the coefficient's name.
     factors: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
+    sources: Sequence[Source] = ()
+    #: The condition on each boundary part; an ``Unknown`` holds the field at an unknown value.
+    conditions: Mapping[str, Condition] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise ShapeError(f"domain must be a Domain such as Box([0, 0], [1, 1]); got {self.domain!r:.60}.")
-        put = object.__setattr__
         factors = dict(self.factors)
-        for name in ("diffusion", "velocity", "reaction"):
+        for name in _COEFFICIENTS:
             given = getattr(self, name)
-            if isinstance(given, Modulated):
+            if isinstance(given, modulated):
                 factors[name] = given.factor
-                put(self, name, given.base)
-        strange = [name for name in factors if name not in ("diffusion", "velocity", "reaction")]
+                assign(self, **{name: given.base})
+        strange = [name for name in factors if name not in _COEFFICIENTS]
         if strange:
             raise ValueRangeError(
                 f"factors names {strange[0]!r}, but only diffusion, velocity and reaction take a factor of time."
             )
-        put(self, "factors", MappingProxyType(factors))
-        put(self, "diffusion", _checked_diffusion(self.diffusion, self.domain.dimension))
+        assign(self, factors=MappingProxyType(factors))
+        assign(self, diffusion=_checked_diffusion(self.diffusion, self.domain.dimension))
         if self.velocity is not None and not callable(self.velocity):
             value = as_finite("velocity", self.velocity, (self.domain.dimension,), "Give one component per axis.")
-            put(self, "velocity", value if value.any() else None)
+            assign(self, velocity=value if value.any() else None)
         if not callable(self.reaction):
-            put(self, "reaction", as_number("reaction", self.reaction))
+            assign(self, reaction=as_number("reaction", self.reaction))
         if self.source is not None and not callable(self.source):
-            put(self, "source", as_number("source", self.source) or None)
-        put(self, "boundary", _frozen_boundary(self.boundary))
-        self.conditions  # noqa: B018 - an unknown or unassigned part is an error now, not at assembly
-
-    @property
-    def conditions(self) -> dict[str, Condition]:
-        """The condition on each boundary part; an ``Unknown`` holds the field at an unknown value."""
-        resolved = resolve_parts(self.boundary, self.domain.parts)
-        for part, condition in resolved.items():
-            if isinstance(condition, Periodic) and condition.partner == part:
-                raise ValueRangeError(f"boundary makes {part!r} periodic with itself; name the part it continues on.")
-            if isinstance(condition, Periodic) and resolved.get(condition.partner) != Periodic(part):
-                raise ValueRangeError(
-                    f"boundary makes {part!r} periodic with {condition.partner!r}, but not the other way round; "
-                    f"add {condition.partner!r}: Periodic({part!r})."
-                )
-        return {part: Dirichlet(c) if isinstance(c, Unknown) else c for part, c in resolved.items()}
+            assign(self, source=as_number("source", self.source) or None)
+        sources = tuple(self.sources)
+        if not all(isinstance(source, Source) for source in sources):
+            raise ValueRangeError(f"sources must be a sequence of Source(shape, strength); got {self.sources!r:.60}.")
+        assign(self, sources=sources, boundary=_frozen_boundary(self.boundary))
+        assign(self, conditions=MappingProxyType(resolve_parts(self.boundary, self.domain.parts)))
 
     @property
     def breaks(self) -> tuple[tuple[float, ...], ...] | None:
@@ -148,7 +133,7 @@ class LinearPDE:
         if not callable(self.diffusion):
             return np.broadcast_to(self.diffusion, (len(x), *np.shape(self.diffusion)))
         d = self.domain.dimension
-        value = _evaluated("diffusion", self.diffusion(x), x, ((), (d, d)))
+        value = as_values("diffusion(x)", self.diffusion(x), x, ((), (d, d)))
         if value.ndim == 1:
             _require_positive("diffusion", value, x)
         else:
@@ -167,43 +152,41 @@ class LinearPDE:
     def velocity_at(self, x: FloatArray) -> FloatArray:
         """Velocity at points, (N, d)."""
         if callable(self.velocity):
-            return _evaluated("velocity", self.velocity(x), x, ((self.domain.dimension,),))
+            return as_values("velocity(x)", self.velocity(x), x, ((self.domain.dimension,),))
         value = np.zeros(self.domain.dimension) if self.velocity is None else self.velocity
         return np.broadcast_to(value, x.shape)
 
     def reaction_at(self, x: FloatArray) -> FloatArray:
         """Reaction at points, (N,)."""
         if callable(self.reaction):
-            return _evaluated("reaction", self.reaction(x), x, ((),))
+            return as_values("reaction(x)", self.reaction(x), x)
         return np.broadcast_to(self.reaction, (len(x),))
 
     def source_at(self, x: FloatArray, t: float) -> FloatArray:
         """Source at points and one time, (N,)."""
         if callable(self.source):
-            return _evaluated("source", self.source(x, t), x, ((),))
+            return as_values("source(x)", self.source(x, t), x)
         return np.broadcast_to(0.0 if self.source is None else self.source, (len(x),))
 
     def settings(self) -> dict[str, Any]:
         """The values that identify the equation, JSON-able; functions of the user's appear by name only."""
         return {
             "domain": self.domain.settings(),
-            "diffusion": value_settings(self.diffusion),
-            "velocity": value_settings(self.velocity),
-            "reaction": value_settings(self.reaction),
-            "source": value_settings(self.source),
-            "boundary": {part: condition_settings(condition) for part, condition in self.conditions.items()},
+            **{name: to_dict(getattr(self, name)) for name in (*_COEFFICIENTS, "source")},
+            "boundary": {part: to_dict(condition) for part, condition in self.conditions.items()},
             "conservative": self.conservative,
-            "factors": {name: value_settings(factor) for name, factor in sorted(self.factors.items())},
+            "factors": {name: to_dict(factor) for name, factor in sorted(self.factors.items())},
+            **({"sources": to_dict(self.sources)} if self.sources else {}),
         }
 
     @property
     def functions(self) -> list[str]:
-        """Names of what a file cannot hold: coefficients, factors and boundary values given as functions."""
-        given = {name: getattr(self, name) for name in ("diffusion", "velocity", "reaction", "source")}
+        """Names of what a file cannot hold: coefficients, factors, shapes and boundary values given as functions."""
+        given = {name: getattr(self, name) for name in (*_COEFFICIENTS, "source")}
         given |= {f"factor.{name}": factor for name, factor in self.factors.items()}
-        for part, condition in self.conditions.items():
-            given |= {f"{part}.{name}": value for name, value in boundary_values(condition).items()}
-        return [name for name, value in given.items() if value_settings(value) == "callable"]
+        given |= {f"sources.{i}": source.shape for i, source in enumerate(self.sources)}
+        given |= {f"{part}.{name}": value for part, name, value in self._boundary_values()}
+        return [name for name, value in given.items() if to_dict(value) == FUNCTION]
 
     def probe(self) -> dict[str, FloatArray]:
         """Values of every callable at fixed points (and times): what can be compared of a function."""
@@ -211,39 +194,29 @@ class LinearPDE:
         steps = np.arange(1, 33)[:, None] * np.sqrt([2.0, 3.0, 5.0][:d])
         x = self.domain.lower + self.domain.side * (steps % 1.0)
         x = x[self.domain.contains(x)]
-        values = {}
-        if callable(self.diffusion):
-            values["diffusion"] = self.diffusion_at(x)
-        if callable(self.velocity):
-            values["velocity"] = self.velocity_at(x)
-        if callable(self.reaction):
-            values["reaction"] = self.reaction_at(x)
+        at = {"diffusion": self.diffusion_at, "velocity": self.velocity_at, "reaction": self.reaction_at}
+        values = {name: value_at(x) for name, value_at in at.items() if callable(getattr(self, name))}
         if callable(self.source):
             values["source"] = np.stack([self.source_at(x, t) for t in PROBE_TIMES])
         for name, factor in self.factors.items():
             values[f"factor.{name}"] = np.array([float(factor(t)) for t in PROBE_TIMES])
-        for part, condition in self.conditions.items():
-            for name, value in boundary_values(condition).items():
-                if callable(value) and not hasattr(value, "times"):
-                    points = next(self.domain.boundary_rule(part, 4).blocks(64))[0]
-                    label = f"{part}.{name}"
-                    values[label] = np.stack([evaluate(label, value, points, t) for t in PROBE_TIMES])
+        for i, source in enumerate(self.sources):
+            if callable(source.shape):
+                values[f"sources.{i}"] = as_values("shape(x)", source.shape(x), x)
+        for part, name, value in self._boundary_values():
+            if callable(value):
+                points, label = next(self.domain.boundary_rule(part, 4).blocks(64))[0], f"{part}.{name}"
+                values[label] = np.stack([evaluate(label, value, points, t) for t in PROBE_TIMES])
         return values
 
+    def _boundary_values(self) -> list[tuple[str, str, Any]]:
+        """Part, name and value of everything that a condition carries."""
+        return [(part, f.name, getattr(c, f.name)) for part, c in self.conditions.items() for f in fields(c)]  # type: ignore[arg-type]
 
+
+_COEFFICIENTS = ("diffusion", "velocity", "reaction")
 #: Times at which functions of time are compared when a file is loaded.
 PROBE_TIMES = (0.0, 0.37, 1.9)
-
-
-def boundary_values(condition: Condition) -> dict[str, Any]:
-    """The values a condition carries, by name."""
-    if isinstance(condition, Dirichlet):
-        return {"value": condition.value}
-    if isinstance(condition, Neumann):
-        return {"flux": condition.flux}
-    if isinstance(condition, Robin):
-        return {"ambient": condition.ambient}
-    return {}
 
 
 def Heat(
@@ -276,9 +249,12 @@ def AdvectionDiffusion(
 
 
 def resolve_parts(boundary: Condition | Mapping[str, Condition], parts: tuple[str, ...]) -> dict[str, Condition]:
-    """Assign one condition to every boundary part; exact names win over globs, earlier globs over later ones."""
+    """One condition for every boundary part; exact names win over globs, earlier globs over later ones.
+
+    An ``Unknown`` holds the field at an unknown value.
+    """
     if not isinstance(boundary, Mapping):
-        return dict.fromkeys(parts, boundary)
+        boundary = {"*": boundary}
     known = ", ".join(parts)
     resolved: dict[str, Condition] = {}
     for pattern in boundary:
@@ -290,14 +266,23 @@ def resolve_parts(boundary: Condition | Mapping[str, Condition], parts: tuple[st
             raise ValueRangeError(
                 f"boundary leaves the part {part!r} without a condition (parts: {known}); add it, or '*' for the rest."
             )
-        resolved[part] = boundary[part if part in boundary else matches[0]]
+        condition = boundary[part if part in boundary else matches[0]]
+        resolved[part] = Dirichlet(condition) if isinstance(condition, Unknown) else condition
+    for part, condition in resolved.items():
+        if isinstance(condition, Periodic) and condition.partner == part:
+            raise ValueRangeError(f"boundary makes {part!r} periodic with itself; name the part it continues on.")
+        if isinstance(condition, Periodic) and resolved.get(condition.partner) != Periodic(part):
+            raise ValueRangeError(
+                f"boundary makes {part!r} periodic with {condition.partner!r}, but not the other way round; "
+                f"add {condition.partner!r}: Periodic({part!r})."
+            )
     return resolved
 
 
 def _frozen_boundary(boundary: Any) -> Condition | Mapping[str, Condition]:
     conditions = boundary.values() if isinstance(boundary, Mapping) else [boundary]
     for condition in conditions:
-        if not isinstance(condition, (Dirichlet, Neumann, Robin, Periodic, Unknown)):
+        if not isinstance(condition, Condition):
             raise ValueRangeError(
                 f"boundary must be a condition such as Dirichlet(0.0), or a mapping from part names to conditions; "
                 f"got {condition!r:.60}."
@@ -325,23 +310,6 @@ def _checked_diffusion(value: Any, d: int) -> float | FloatArray | SpaceFunction
             f"diffusion must be positive definite; the tensor {tensor.tolist()} has the eigenvalue {smallest:.3g}."
         )
     return frozen(0.5 * (tensor + tensor.T))
-
-
-def _evaluated(name: str, value: ArrayLike, x: FloatArray, shapes: tuple[tuple[int, ...], ...]) -> FloatArray:
-    array = np.asarray(value, dtype=np.float64)
-    allowed = [(len(x), *shape) for shape in shapes]
-    if array.shape == () and () in shapes:
-        array = np.broadcast_to(array, (len(x),))
-    if array.shape not in allowed:
-        raise ShapeError(
-            f"{name}(x) gave shape {array.shape} for {len(x)} points but must give {' or '.join(map(str, allowed))}: "
-            "one value per row of x."
-        )
-    finite = np.isfinite(array).reshape(len(x), -1).all(axis=1)
-    if not finite.all():
-        i = int(np.flatnonzero(~finite)[0])
-        require_finite(f"{name}(x) at x = {x[i].tolist()}", array[i])
-    return array
 
 
 def _require_positive(name: str, value: FloatArray, x: FloatArray) -> None:

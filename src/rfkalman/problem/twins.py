@@ -2,88 +2,72 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
-from ..domains import Ball, Box, Domain, Polygon
-from ..physics.conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
-from ..statespace.processes import IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from .errors import Complaint, ProblemError
+from ..core.errors import Complaint, ProblemError
+from ..domains import Domain
+from ..physics.conditions import Condition, Dirichlet, Periodic, Unknown
+from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 
 __all__ = ["plain"]
+
+#: Keys of a problem file for the fields of each process; the change of an integrated random walk is that after one unit
+#: of time, where its variance is std^2 t^3 / 3.
+_PROCESSES: dict[type[Process], tuple[str, dict[str, str]]] = {
+    Fixed: ("fixed", {}),
+    RandomWalk: ("random walk", {"std": "change"}),
+    OrnsteinUhlenbeck: ("ou", {"std": "change", "time": "memory"}),
+    IntegratedRandomWalk: ("integrated random walk", {"std": "change", "slope_std": "trend"}),
+}
 
 
 def plain(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Sections with domains and boundary conditions of the library turned into tables."""
     result = dict(tables)
-    domain = result.get("domain")
+    domain, physics = result.get("domain"), result.get("physics")
     if isinstance(domain, Domain):
         result["domain"] = _domain(domain)
-    physics = result.get("physics")
     if isinstance(physics, Mapping):
-        result["physics"] = _physics(physics)
-    return result
-
-
-def _physics(physics: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(physics)
-    boundary = result.get("boundary")
-    if isinstance(boundary, (Dirichlet, Neumann, Robin, Periodic, Unknown)):
-        boundary = {"*": boundary}
-    if isinstance(boundary, Mapping):
-        result["boundary"] = {
-            part: _condition(str(part), c) if isinstance(c, (Dirichlet, Neumann, Robin, Periodic, Unknown)) else c
-            for part, c in boundary.items()
-        }
-    elif boundary is not None:
-        result["boundary"] = boundary
+        boundary = physics.get("boundary")
+        if isinstance(boundary, Condition):
+            boundary = {"*": boundary}
+        if isinstance(boundary, Mapping):
+            boundary = {k: _condition(str(k), c) if isinstance(c, Condition) else c for k, c in boundary.items()}
+        result["physics"] = dict(physics) if boundary is None else {**physics, "boundary": boundary}
     return result
 
 
 def _domain(domain: Domain) -> dict[str, Any]:
-    parts: dict[str, list[str]] = {}
-    for native, name in domain.names.items():
-        parts.setdefault(name, []).append(native)
-    named = {"parts": parts} if parts else {}
-    if isinstance(domain, Box) and domain.dimension == 1:
-        return {"kind": "interval", "lower": float(domain.lower[0]), "upper": float(domain.upper[0]), **named}
-    if isinstance(domain, Box):
-        return {"kind": "box", "lower": domain.lower.tolist(), "upper": domain.upper.tolist(), **named}
-    if isinstance(domain, Ball):
-        inner = {"inner_radius": float(domain.inner_radius)} if domain.inner_radius else {}
-        return {
-            "kind": "ball",
-            "centre": np.asarray(domain.centre).tolist(),
-            "radius": float(domain.radius),
-            **inner,
-            **named,
-        }
-    if isinstance(domain, Polygon):
-        holes = {"holes": [ring.tolist() for ring in domain.holes]} if domain.holes else {}
-        return {"kind": "polygon", "exterior": domain.exterior.tolist(), **holes, **named}
-    raise ProblemError(
-        Complaint(
-            "domain",
-            f"a {type(domain).__name__} has no form in a problem file; save the mesh and name its "
-            "file: {'kind': 'mesh', 'file': 'plate.msh'}.",
+    table = domain.settings()
+    if table["kind"] == "mesh":
+        raise ProblemError(
+            Complaint(
+                "domain",
+                f"a {type(domain).__name__} has no form in a problem file; save the mesh and name its "
+                "file: {'kind': 'mesh', 'file': 'plate.msh'}.",
+            )
         )
-    )
+    if table["kind"] == "box" and domain.dimension == 1:
+        table |= {"kind": "interval", "lower": table["lower"][0], "upper": table["upper"][0]}
+    parts: dict[str, list[str]] = {}
+    for native, name in table.pop("names", {}).items():
+        parts.setdefault(name, []).append(native)
+    for name in ("holes", "inner_radius"):
+        if not table.get(name, True):
+            del table[name]
+    return table | ({"parts": parts} if parts else {})
 
 
-def _condition(part: str, condition: Any) -> dict[str, Any]:
+def _condition(part: str, condition: Condition) -> dict[str, Any]:
+    if isinstance(condition, Periodic):
+        return {"periodic": condition.partner}
     if isinstance(condition, Unknown):
         return {"unknown": _unknown(condition)}
-    if isinstance(condition, Dirichlet):
-        if isinstance(condition.value, Unknown):
-            return {"unknown": _unknown(condition.value)}
-        return {"value": _value(part, condition.value)}
-    if isinstance(condition, Neumann):
-        return {"flux": _value(part, condition.flux)}
-    if isinstance(condition, Robin):
-        return {"coefficient": condition.coefficient, "ambient": _value(part, condition.ambient)}
-    return {"periodic": condition.partner}
+    table = {f.name: _value(part, getattr(condition, f.name)) for f in fields(condition)}  # type: ignore[arg-type]
+    return table["value"] if isinstance(condition, Dirichlet) and isinstance(condition.value, Unknown) else table
 
 
 def _value(part: str, value: Any) -> Any:
@@ -101,19 +85,10 @@ def _value(part: str, value: Any) -> Any:
 
 
 def _unknown(unknown: Unknown) -> dict[str, Any]:
-    table: dict[str, Any] = {"mean": unknown.mean, "std": unknown.std, **_process(unknown.process)}
-    if unknown.length is not None:
-        table["length"] = unknown.length
-    return table
-
-
-def _process(process: Process) -> dict[str, Any]:
-    if isinstance(process, RandomWalk):
-        return {"process": "random walk", "change": process.std}
-    if isinstance(process, OrnsteinUhlenbeck):
-        return {"process": "ou", "change": process.std, "memory": process.time}
-    if isinstance(process, IntegratedRandomWalk):
-        # std^2 t^3 / 3 after one unit of time.
-        slope = {"trend": process.slope_std} if process.slope_std else {}
-        return {"process": "integrated random walk", "change": process.std / np.sqrt(3.0), **slope}
-    return {"process": "fixed"}
+    name, keys = _PROCESSES[type(unknown.process)]
+    process = {key: getattr(unknown.process, field) for field, key in keys.items()}
+    if name == "integrated random walk":
+        process["change"] /= math.sqrt(3.0)
+        process = {key: entry for key, entry in process.items() if entry}
+    length = {} if unknown.length is None else {"length": unknown.length}
+    return {"mean": unknown.mean, "std": unknown.std, "process": name, **process, **length}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..certificates.findings import Finding
 from ..core.checks import as_count, missing_extra
-from ..core.errors import RFKalmanError
+from ..core.errors import ReportError
 from ..core.files import delete, part_of
 from ..runs.record import RunRecord
 from . import sections as of
@@ -39,10 +39,6 @@ __all__ = ["SECTIONS", "ReportError", "page", "render", "unknown_measures", "wri
 
 #: How often ``progress`` is told something.
 SECTIONS = 8
-
-
-class ReportError(RFKalmanError, OSError):
-    """A report that cannot be written; nothing was left behind."""
 
 
 def write_report(

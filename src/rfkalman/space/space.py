@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
@@ -24,21 +25,22 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
 from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
-from ..domains import BoundaryRule, Box, Rule
-from ..domains.base import require_inside
+from ..core.pieces import in_blocks, row_blocks
+from ..domains import BoundaryRule, Rule
+from ..domains.base import half_phases, require_inside
 from ..domains.pieces import Pieces, Refinement, refined
-from ..domains.simplex import half_phases
 from ..features.base import FeatureMap
 from ..physics.coefficients import scaled
-from ..physics.conditions import Condition, Dirichlet, Neumann, Robin, TimeSeries, Unknown, evaluate
+from ..physics.conditions import Dirichlet, TimeSeries, Unknown, evaluate
 from ..physics.pde import LinearPDE
+from ..physics.sources import Bump, Shape, Source
 from ..statespace.values import Forcing, Generator, Series
 from . import galerkin
 from .galerkin import Term
 from .report import SpaceReport
 from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
 
-__all__ = ["Basis", "Frame", "WhitenedSpace"]
+__all__ = ["Basis", "WhitenedSpace"]
 
 _EVALUATION_ROWS = 16384
 #: What a quadrature misses of a source or a first guess, relative to the integral of its size: said, and refused.
@@ -47,29 +49,27 @@ LOAD_WARN, LOAD_REFUSE = 1e-3, 0.1
 _EDGE_ORDER = {1: 1, 2: 256, 3: 48}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Basis:
     """Whitened directions that can be evaluated: frozen features times a transform."""
-
-    __slots__ = ()
 
     pde: LinearPDE
     features: FeatureMap
     transform: FloatArray
     order: tuple[int, ...]
     memory: float
-    breaks: tuple[tuple[float, ...], ...]
+    breaks: tuple[tuple[float, ...], ...] = ()
 
     def __call__(self, x: ArrayLike) -> FloatArray:
         """Whitened features Psi at points, (N, r)."""
         points = self._checked(x)
-        if len(points) <= _EVALUATION_ROWS:
-            return self.features(points) @ self.transform
-        return np.vstack([self.features(part) @ self.transform for part in chunks(points)])
+        return in_blocks(lambda part: self.features(part) @ self.transform, points, _EVALUATION_ROWS)
 
     def gradient(self, x: ArrayLike) -> FloatArray:
         """Gradients of the whitened features at points, (d, N, r)."""
         points = self._checked(x)
-        parts = [self.features.jet(part)[1] @ self.transform for part in chunks(points)]
+        blocks = row_blocks(len(points), _EVALUATION_ROWS)
+        parts = [self.features.jet(points[some])[1] @ self.transform for some in blocks]
         return np.concatenate(parts, axis=1) if parts else np.zeros((self.dimension, 0, self.rank))
 
     @property
@@ -92,14 +92,32 @@ class Basis:
         """The quadrature the space was assembled with."""
         return aligned_rule(self.pde, self.features, self.order, self.breaks)
 
-    def project(self, function: Callable[[FloatArray], ArrayLike]) -> FloatArray:
-        """Coefficients of the L2 projection of u(x) onto the space, (r,); on :meth:`rule_for` the function."""
+    def project(self, function: Shape) -> FloatArray:
+        """Coefficients of the L2 projection of u(x) onto the space, (r,): its integral against each basis function.
+
+        By the rule of its own where it is a :class:`~rfkalman.physics.sources.Bump`, else on :meth:`rule_for` it.
+        """
+        if isinstance(function, Bump):
+            x, weights = function.rule(self.pde.domain)
+            return np.asarray(weights @ self(x) / (weights.sum() * self.pde.domain.volume))
 
         def values(x: FloatArray) -> FloatArray:
             return as_finite("function(x)", function(x), (len(x),), "It must give one value per row of x.")
 
         rule = self.rule_for("function(x)", lambda x: values(x)[:, None])
         return galerkin.project(values, self.features, self.transform, rule, self.memory)
+
+    def share_of(self, shape: Shape, projected: FloatArray) -> float:
+        """How much of the mean square of a shape its projection holds; near 1 for one that the space resolves."""
+        if isinstance(shape, Bump):
+            return float(projected @ projected / (shape.square / self.pde.domain.volume))
+
+        def squared(x: FloatArray) -> FloatArray:
+            return np.square(np.asarray(shape(x), dtype=np.float64))
+
+        # A shape between the nodes of the space's own rule is invisible to it, and would seem to be held entirely.
+        size = self.rule_for("shape(x)", lambda x: squared(x)[:, None]).integrate(squared)
+        return float(projected @ projected) / size if size > 0.0 else 0.0
 
     def rule_for(self, name: str, function: Callable[[FloatArray], FloatArray], rule: Rule | None = None) -> Rule:
         """A quadrature that resolves ``function`` (N, d) -> (N, k) as well as the features.
@@ -123,19 +141,7 @@ class Basis:
         return points
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame(Basis):
-    """All whitened directions: those of the space, then the lifts of its boundary values."""
-
-    pde: LinearPDE
-    features: FeatureMap
-    transform: FloatArray
-    order: tuple[int, ...]
-    memory: float
-    breaks: tuple[tuple[float, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class WhitenedSpace(Basis):
     """An orthonormal feature space of effective rank r with the operators of a PDE in it.
 
@@ -168,9 +174,6 @@ class WhitenedSpace(Basis):
         Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
     """
 
-    pde: LinearPDE
-    features: FeatureMap
-    transform: FloatArray
     lifts: FloatArray
     strengths: FloatArray
     trace_rows: FloatArray
@@ -180,22 +183,19 @@ class WhitenedSpace(Basis):
     unit_load: FloatArray
     mass_floor: float
     floor_candidates: tuple[float, ...]
-    order: tuple[int, ...]
-    memory: float
     health: Mapping[str, float]
-    breaks: tuple[tuple[float, ...], ...] = ()
     _spaces: dict[tuple[float, ...], WhitenedSpace] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", MappingProxyType(dict(self.health)))
 
-    @property
+    @cached_property
     def frame(self) -> Basis:
         """The space and its lifts together, r + r1 directions; the space itself where there are none."""
         if self.strengths.size == 0:
             return self
-        both = frozen(np.hstack([self.transform, self.lifts]))
-        return Frame(self.pde, self.features, both, self.order, self.memory, self.breaks)
+        shared = {f.name: getattr(self, f.name) for f in fields(Basis)}
+        return Basis(**shared | {"transform": frozen(np.hstack([self.transform, self.lifts]))})
 
     # -- the dynamics -------------------------------------------------------------------------------------------------
 
@@ -266,11 +266,10 @@ class WhitenedSpace(Basis):
         steady = np.zeros(r)
         series: list[Series] = []
         moving: list[Callable[[FloatArray], FloatArray]] = []
-        source = self.pde.source
-        if callable(source):
+        if callable(self.pde.source):
             moving.append(_SourceLoad(self))
-        elif source is not None:
-            steady += source * self.unit_load[:r]
+        elif self.pde.source is not None:
+            steady += self.pde.source * self.unit_load[:r]
         natural = self.natural_integral()
         if natural is not None:
             steady += natural.steady[:r]
@@ -278,7 +277,32 @@ class WhitenedSpace(Basis):
             if natural.has_functions:
                 moving.append(_EdgeLoad(self, natural))
         lift = self.lift()
-        return _Drivers(steady, tuple(series), tuple(moving), None if lift is None or lift.is_zero else lift)
+        means, known, strengths = np.zeros(r), np.zeros(r), []
+        for source, load in self._source_loads:
+            if isinstance(source.strength, TimeSeries):
+                strengths.append(Series(source.label, source.strength.times, source.strength.values, load))
+            elif isinstance(source.strength, Unknown):
+                means += source.strength.mean * load
+            else:
+                known += source.strength * load
+        return _Drivers(
+            steady,
+            tuple(series),
+            tuple(moving),
+            None if lift is None or lift.is_zero else lift,
+            (means, known),
+            tuple(strengths),
+        )
+
+    @cached_property
+    def _source_loads(self) -> tuple[tuple[Source, FloatArray], ...]:
+        """The sources of the PDE with their integrals against the basis, (r,)."""
+        found = []
+        for source in self.pde.sources:
+            load = self.project(source.shape)
+            warn_if_unresolved(f"the shape of the source {source.name!r}", self, self.share_of(source.shape, load), 0.5)
+            found.append((source, frozen(load)))
+        return tuple(found)
 
     # -- the boundary -------------------------------------------------------------------------------------------------
 
@@ -286,8 +310,7 @@ class WhitenedSpace(Basis):
         """Known fluxes and ambients integrated against the frame; None where there are none."""
         parts = [
             Part(name, value, weight, self._edge(name, _fine(self.order) if _is_function(value) else self.order))
-            for name, condition in self.pde.conditions.items()
-            for value, weight in _natural_values(condition)
+            for name, value, weight in self._natural_values()
             if value != 0.0
         ]
         T = self.frame.transform
@@ -295,6 +318,10 @@ class WhitenedSpace(Basis):
 
     def lift(self) -> Lift | None:
         """The lift of known Dirichlet values; None for a window or where nothing is lifted."""
+        return self._lift
+
+    @cached_property
+    def _lift(self) -> Lift | None:
         if self.strengths.size == 0:
             return None
         r, L = self.rank, self.form
@@ -303,23 +330,28 @@ class WhitenedSpace(Basis):
         return Lift(self._lifted_parts(), self.trace_rows, self.strengths, resolution2 * energy)
 
     def unknowns(self) -> tuple[UnknownShape, ...]:
-        """Where the unknown boundary values of the PDE act."""
-        shapes = []
+        """Where the unknowns of the PDE act: boundary values, and strengths of sources."""
         lift = self.lift()
-        if lift is not None:
-            shapes += [lift.shape(part) for part in self._lifted_parts() if isinstance(part.value, Unknown)]
-        for name, condition in self.pde.conditions.items():
-            for value, weight in _natural_values(condition):
-                if isinstance(value, Unknown):
-                    part = Part(name, value, weight, self._edge(name))
-                    shapes.append(natural_shape(self.features, self.frame.transform, part, self.memory))
+        shapes = [] if lift is None else lift.shapes()
+        for name, value, weight in self._natural_values():
+            if isinstance(value, Unknown):
+                part = Part(name, value, weight, self._edge(name))
+                shapes.append(natural_shape(self.features, self.frame.transform, part, self.memory))
+        for source, load in self._source_loads:
+            if isinstance(source.strength, Unknown):
+                shapes.append(UnknownShape(source.name, source.strength, None, load[:, None]))
         return tuple(shapes)
 
+    def _natural_values(self) -> list[tuple[str, Any, float]]:
+        """Parts with a flux or an ambient, its value, and the weight of its integral."""
+        found = [(name, condition.natural) for name, condition in self.pde.conditions.items()]
+        return [(name, *natural) for name, natural in found if natural is not None]
+
     def _lifted_parts(self) -> list[Part]:
-        names = traced_parts(self.pde, self.features)
-        rules = {name: self._edge(name) for name in names}
+        rules = {name: self._edge(name) for name in traced_parts(self.pde, self.features)}
         total = sum(rule.measure for rule in rules.values()) / self.pde.domain.volume
-        return [Part(n, self.pde.conditions[n].value, 1.0 / total, rules[n]) for n in names]  # type: ignore[union-attr]
+        conditions: Mapping[str, Any] = self.pde.conditions
+        return [Part(name, conditions[name].value, 1.0 / total, rule) for name, rule in rules.items()]
 
     def _edge(self, name: str, order: tuple[int, ...] | None = None) -> BoundaryRule:
         return self.pde.domain.boundary_rule(name, self.order if order is None else order)
@@ -355,7 +387,7 @@ class WhitenedSpace(Basis):
         spectrum = np.linalg.eigvalsh(symmetrise(self.stiffness))
         leverage = self.health["leverage"]
         finest = float(np.linalg.eigvalsh(self.gradient_form)[-1])
-        kept = r + self.strengths.size
+        kept, lift = r + self.strengths.size, self.lift()
         return SpaceReport(
             rank=r,
             n_features=self.n_features,
@@ -378,8 +410,8 @@ class WhitenedSpace(Basis):
             resolution=float(np.pi / np.sqrt(finest)) if finest > 0.0 else float("inf"),
             n_lifts=self.strengths.size,
             trace_eps=self.health["trace_eps"],
-            lift_norm=self.health["lift_norm"],
-            lift_misfit=self.health["lift_misfit"],
+            lift_norm=0.0 if lift is None else lift.norm,
+            lift_misfit=0.0 if lift is None else lift.misfit,
             mixed_corners=int(self.health["mixed_corners"]),
             is_conforming=bool(self.health["conforming"]),
             smallest_floor=self.features.smallest_floor,
@@ -395,6 +427,8 @@ class _Drivers:
     series: tuple[Series, ...]
     moving: tuple[Callable[[FloatArray], FloatArray], ...]
     lift: Lift | None
+    sources: tuple[FloatArray, ...]  # unknown strengths at their means, and known ones
+    strengths: tuple[Series, ...]
 
     def load(self, K: FloatArray) -> Forcing | FloatArray | None:
         """The load under a stiffness K of the frame; Dirichlet values push through its coupling block."""
@@ -411,6 +445,7 @@ class _Drivers:
             if lifted.function is not None:
                 function, within = lifted.function, lifted.within
                 moving.append(lambda times: function(times) @ coupling.T)
+        steady, series = sum(self.sources, steady), [*series, *self.strengths]
         if not moving and not series:
             return steady if steady.any() else None
 
@@ -462,15 +497,7 @@ class _SourceLoad:
         counts = square > _FAINT_SQUARE * square.max()
         share = np.divide(held, square, out=np.ones_like(held), where=counts)
         worst = int(share.argmin())
-        if share[worst] < _HELD:
-            resolution = self._space.report().resolution
-            self._said.warn(
-                f"the space holds only {100 * share[worst]:.0f} % of source(x, t) at t = {times[worst]:g}: it resolves "
-                f"nothing narrower than about {resolution:.2g}, and near the source the field is smeared over about "
-                "that, which no standard deviation shows. Its total is kept. Spread the source, or use a smaller "
-                "length_scale.",
-                SpaceWarning,
-            )
+        warn_if_unresolved(f"source(x, t) at t = {times[worst]:g}", self._space, share[worst], _HELD, self._said)
 
     def _weighted(self, rule: Rule) -> Iterable[_Weighted]:
         if rule is self._rule:
@@ -514,8 +541,7 @@ class _EdgeLoad:
         finer = tuple(2 * n + 7 for n in fine)
         self._judged = [
             (f"the value on {name}", _known(value), *(_moments(space._edge(name, order)) for order in (fine, finer)))
-            for name, condition in space.pde.conditions.items()
-            for value, _ in _natural_values(condition)
+            for name, value, _ in space._natural_values()
             if _is_function(value)
         ]
 
@@ -571,6 +597,17 @@ def _judge_load(name: str, error: float, points: str, said: _Said | None = None)
     (said or _Said()).warn(text, QuadratureWarning)
 
 
+def warn_if_unresolved(name: str, space: WhitenedSpace, share: float, enough: float, said: _Said | None = None) -> None:
+    """A source narrower than the finest direction is spread out by the projection: say so."""
+    if share < enough:
+        (said or _Said()).warn(
+            f"the space holds only {100 * share:.0f} % of {name}: it resolves nothing narrower than about "
+            f"{space.report().resolution:.2g}, and near the source the field is smeared over about that, which no "
+            "standard deviation shows. Its total is kept. Spread the source, or use a smaller length_scale.",
+            SpaceWarning,
+        )
+
+
 def _fine(order: tuple[int, ...]) -> tuple[int, ...]:
     """Points per axis for functions on the boundary: there they are cheap, and narrow vents and heaters common."""
     return tuple(max(n, _EDGE_ORDER[len(order)]) for n in order)
@@ -587,13 +624,7 @@ def _is_function(value: Any) -> bool:
 
 def _roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
     """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
-    return pde.domain.pieces(aligned_breaks(pde, features)) if isinstance(pde.domain, Box) else pde.domain.pieces()
-
-
-def _natural_values(condition: Condition) -> list[tuple[Any, float]]:
-    if isinstance(condition, Neumann):
-        return [(condition.flux, 1.0)]
-    return [(condition.ambient, condition.coefficient)] if isinstance(condition, Robin) else []
+    return pde.domain.pieces(aligned_breaks(pde, features))
 
 
 def traced_parts(pde: LinearPDE, features: FeatureMap) -> list[str]:
@@ -660,9 +691,7 @@ def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
     """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
-    domain = pde.domain
-    cuts = aligned_breaks(pde, features, breaks)
-    return domain.quadrature(order, breaks=cuts) if isinstance(domain, Box) and cuts else domain.quadrature(order)
+    return pde.domain.quadrature(order, aligned_breaks(pde, features, breaks))
 
 
 def aligned_breaks(
@@ -678,7 +707,3 @@ def aligned_breaks(
         for axis, a, b in zip(found, pde.domain.lower, pde.domain.upper, strict=True)
     ]
     return inside if any(inside) else None
-
-
-def chunks(points: FloatArray) -> list[FloatArray]:
-    return [points[i : i + _EVALUATION_ROWS] for i in range(0, len(points), _EVALUATION_ROWS)]

@@ -192,14 +192,15 @@ class Lift:
             total += float(series(np.array([t]))[0]) * series.push
         return np.asarray(self._solves[self._level] @ total)
 
-    def shape(self, part: Part) -> UnknownShape:
-        """How an unknown value on one of the parts is lifted; each of its modes with its own alpha."""
-        assert isinstance(part.value, Unknown)
-        _, x, w, block = next(entry for entry in self._entries if entry[0].name == part.name)
-        modes = correlated_modes(x, w, part.value.length)
-        data = [block.T @ mode for mode in modes.T]
-        columns = [self._solves[int(self._levels(b[None])[0])] @ b for b in data]
-        return UnknownShape(part.name, part.value, frozen(np.stack(columns, axis=1)), None)
+    def shapes(self) -> list[UnknownShape]:
+        """How the unknown values on the parts are lifted; each of their modes with its own alpha."""
+        found = []
+        for part, x, w, block in self._entries:
+            if isinstance(part.value, Unknown):
+                data = [block.T @ mode for mode in correlated_modes(x, w, part.value.length).T]
+                columns = [self._solves[int(self._levels(b[None])[0])] @ b for b in data]
+                found.append(UnknownShape(part.name, part.value, frozen(np.stack(columns, axis=1)), None))
+        return found
 
     def _look(self, times: FloatArray) -> None:
         """Raise the common level to what these times need, and note how well their values are followed."""

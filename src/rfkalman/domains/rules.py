@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, frozen
 from ..core.errors import ValueRangeError
+from ..core.pieces import in_blocks, row_blocks
 from .base import BoundaryRule, Rule
 
 __all__ = [
@@ -28,13 +29,14 @@ __all__ = [
     "CellRule",
     "FacetRule",
     "Group",
+    "children",
     "gauss",
     "graded_triangle",
     "grouped",
-    "half_phases",
     "points_for_phase",
     "reference_rule",
     "shape_functions",
+    "simplex_volumes",
     "triangle_groups",
 ]
 
@@ -58,15 +60,6 @@ _ACROSS = 4
 
 
 # -- how many points ---------------------------------------------------------------------------------------------------
-
-
-def half_phases(order: Sequence[int]) -> FloatArray:
-    """Half the phase of a product of two features across each side of the bounding box, (d,).
-
-    Features ask for half a point per radian and fourteen more; this reads their
-    frequency back from the order they asked for.
-    """
-    return 2.0 * np.maximum(np.asarray(order, dtype=np.float64) - 14.0, 0.0)
 
 
 def points_for_phase(half_phase: ArrayLike) -> IntArray:
@@ -201,6 +194,12 @@ def determinants(jacobian: FloatArray) -> FloatArray:
     return np.asarray((J[..., :, 0] * np.cross(J[..., :, 1], J[..., :, 2])).sum(axis=-1))
 
 
+def simplex_volumes(vertices: FloatArray) -> FloatArray:
+    """Signed lengths, areas or volumes of simplices (m, d + 1, d), (m,)."""
+    edges = (vertices[:, 1:] - vertices[:, :1]).transpose(0, 2, 1)
+    return np.asarray(determinants(edges) / math.factorial(vertices.shape[2]))
+
+
 @lru_cache(maxsize=4)
 def _lattice(d: int) -> tuple[FloatArray, FloatArray]:
     """Reference points of the lattice of degree d, and the Bernstein polynomials of that degree there."""
@@ -220,11 +219,7 @@ def bernstein(nodes: FloatArray, d: int) -> FloatArray:
 def densities(nodes: FloatArray, xi: FloatArray) -> FloatArray:
     """Jacobian determinants (m, q) of second-order cells (m, k, d) at reference points (q, d)."""
     _, slopes = shape_functions(xi, second=True)
-    parts = [
-        determinants(np.einsum("qkt,ckd->cqdt", slopes, nodes[i : i + 4096], optimize=True))
-        for i in range(0, len(nodes), 4096)
-    ]
-    return np.concatenate([np.empty((0, len(xi))), *parts])
+    return in_blocks(lambda some: determinants(np.einsum("qkt,ckd->cqdt", slopes, some, optimize=True)), nodes, 4096)
 
 
 # -- rules on many cells -----------------------------------------------------------------------------------------------
@@ -251,19 +246,16 @@ class Group:
         """Cells, points (c, q, d), Jacobians (c, q or 1, d, t) and reference weights (q,), at most ``size`` points."""
         q = len(self.weights)
         N, slopes = shape_functions(self.xi, self.is_second_order)
-        at_once = max(size // q, 1)
-        for start in range(0, len(self.nodes), at_once):
-            cells = slice(start, start + at_once)
+        for cells in row_blocks(len(self.nodes), max(size // q, 1)):
             nodes = self.nodes[cells]
-            for first in range(0, q, size):
-                some = slice(first, first + size)
+            for some in row_blocks(q, size):
                 slope = slopes[some] if self.is_second_order else slopes[:1]
                 jacobian = np.einsum("qkt,ckd->cqdt", slope, nodes, optimize=True)
                 yield cells, N[some] @ nodes, jacobian, self.weights[some]
 
 
-class CellRule(Rule):
-    """A rule on many cells, mapped cell by cell from a few reference rules as the points are asked for."""
+class _Groups:
+    """What rules on groups of cells have in common; nodes are relative to ``origin``."""
 
     def __init__(self, groups: Sequence[Group], origin: FloatArray, volume: float) -> None:
         self._groups = tuple(group for group in groups if len(group.nodes))
@@ -273,6 +265,10 @@ class CellRule(Rule):
     @property
     def n_points(self) -> int:
         return sum(len(group.nodes) * len(group.weights) for group in self._groups)
+
+
+class CellRule(_Groups, Rule):
+    """A rule on many cells, mapped cell by cell from a few reference rules as the points are asked for."""
 
     def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
         for group in self._groups:
@@ -285,17 +281,8 @@ class CellRule(Rule):
                 yield self._origin + x.reshape(-1, x.shape[-1]), w.ravel()
 
 
-class FacetRule(BoundaryRule):
+class FacetRule(_Groups, BoundaryRule):
     """A rule on boundary facets: edges with the domain on their left, or triangles counter-clockwise from outside."""
-
-    def __init__(self, groups: Sequence[Group], origin: FloatArray, volume: float) -> None:
-        self._groups = tuple(group for group in groups if len(group.nodes))
-        self._origin = origin
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return sum(len(group.nodes) * len(group.weights) for group in self._groups)
 
     @property
     def measure(self) -> float:
@@ -358,9 +345,10 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
         cut = (counts > MOST) | (singular.sum(axis=1) > 1)
         if not cut.any():
             break
-        quarters, flags = _red(triangles[cut], singular[cut])
-        triangles = np.concatenate([triangles[~cut], quarters])
-        singular = np.concatenate([singular[~cut], flags])
+        # Three quarters keep one vertex each, and with it its flag.
+        flags = [singular[cut] & kept for kept in np.eye(4, 3, dtype=bool)]
+        triangles = np.concatenate([triangles[~cut], *children(triangles[cut]).transpose(1, 0, 2, 3)])
+        singular = np.concatenate([singular[~cut], *flags])
         index = np.concatenate([index[~cut], np.tile(index[cut], 4)])
     plain = ~singular.any(axis=1)
     groups = grouped(triangles[plain], 2, counts[plain] + extra, index[plain])
@@ -377,13 +365,33 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
     return groups
 
 
-def _red(triangles: FloatArray, flags: NDArray[np.bool_]) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Each triangle cut at the middles of its edges into four; a flag stays with its vertex."""
-    a, b, c = triangles.transpose(1, 0, 2)
-    ab, bc, ca = 0.5 * (a + b), 0.5 * (b + c), 0.5 * (c + a)
-    quarters = np.concatenate([np.stack(q, axis=1) for q in [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]])
-    corners = np.concatenate([flags & np.eye(3, dtype=bool)[i] for i in range(3)])
-    return quarters, np.concatenate([corners, np.zeros_like(flags)])
+def children(v: FloatArray) -> FloatArray:
+    """Simplices (m, d + 1, d) cut at the middles of their edges, (m, 2^d, d + 1, d)."""
+
+    def middle(i: int, j: int) -> FloatArray:
+        return np.asarray(0.5 * (v[:, i] + v[:, j]))
+
+    corner = [v[:, i] for i in range(v.shape[1])]
+    cuts: list[tuple[FloatArray, ...]]
+    if v.shape[1] == 2:
+        cuts = [(corner[0], middle(0, 1)), (middle(0, 1), corner[1])]
+    elif v.shape[1] == 3:
+        a, b, c = middle(0, 1), middle(1, 2), middle(2, 0)
+        cuts = [(corner[0], a, c), (a, corner[1], b), (c, b, corner[2]), (a, b, c)]
+    else:
+        ab, ac, ad, bc, bd, cd = (middle(i, j) for i, j in combinations(range(4), 2))
+        # A tetrahedron at each corner; the octahedron between them is cut along the diagonal from ac to bd.
+        cuts = [
+            (corner[0], ab, ac, ad),
+            (ab, corner[1], bc, bd),
+            (ac, bc, corner[2], cd),
+            (ad, bd, cd, corner[3]),
+            (ac, bd, ab, ad),
+            (ac, bd, ad, cd),
+            (ac, bd, cd, bc),
+            (ac, bd, bc, ab),
+        ]
+    return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
 
 
 def folded(cell: int) -> str:

@@ -13,6 +13,7 @@ The bound falls with n faster than any power: |T| enters a degree through its lo
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,13 +22,12 @@ import numpy as np
 
 from ..core.checks import FloatArray
 from ..core.errors import ConformityError
-from ..domains.base import Domain
+from ..domains import Ball, Box, Domain
 from ..features.base import FeatureMap, FeatureSum
-from ..features.cutoffs import BallCutoff, BoxCutoff
 from ..features.fourier import ConstantMap, FourierMap
 from ..features.network import TanhMap
 from ..features.sine import SineMap
-from ..features.window import Window
+from ..features.wrappers import Windowed
 from ..space.space import Basis
 
 __all__ = ["Degrees", "degrees_of", "tanh_tail", "wave_tail"]
@@ -75,18 +75,15 @@ def _smallest(error: Callable[[int], float], tolerance: float) -> int:
                 f"The leverage of these features cannot be certified: a polynomial that stands in for them would need "
                 f"a degree above {_LARGEST}. A longer length_scale lowers it."
             )
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if error(middle) <= tolerance else (middle, high)
-    return high
+    untried = range(high // 2 + 1, high)
+    return high // 2 + 1 + bisect_left(untried, True, key=lambda n: error(n) <= tolerance)
 
 
 def _require_shape(domain: Domain) -> bool:
     """Whether degrees are total (a disk) or per axis (a box); other domains are refused."""
-    if domain.dimension <= 2 and domain.is_box:
+    if domain.dimension <= 2 and isinstance(domain, Box):
         return False
-    if domain.dimension == 2 and hasattr(domain, "radius"):
+    if domain.dimension == 2 and isinstance(domain, Ball):
         return True
     where = "in three dimensions" if domain.dimension > 2 else f"on a {type(domain).__name__}"
     raise ConformityError(
@@ -99,11 +96,16 @@ def _tails(features: FeatureMap, domain: Any, axis: int | None, n: int) -> Float
     """Distance of each feature from polynomials of degree n along an axis, or in all when ``axis`` is None, (M,)."""
     if isinstance(features, FeatureSum):
         return np.concatenate([_tails(part, domain, axis, n) for part in features.parts])
-    if isinstance(features, Window):
-        degree = _window_degree(features, axis)
+    if isinstance(features, Windowed):
+        degree = features.window.degree(axis)
+        if degree is None:
+            raise ConformityError(
+                f"The leverage is not certified under a {type(features.window).__name__}: this window is no polynomial "
+                "of the coordinates; leverage.realised gives the largest value that a search finds."
+            )
         if n < degree:
             return np.full(features.n_features, np.inf)
-        return np.asarray(features.cutoff.sup_value * _tails(features.inner, domain, axis, n - degree))
+        return np.asarray(features.window.sup_value * _tails(features.inner, domain, axis, n - degree))
     if isinstance(features, ConstantMap):
         return np.zeros(1)
     if isinstance(features, SineMap) and axis is not None:
@@ -122,18 +124,6 @@ def _tails(features: FeatureMap, domain: Any, axis: int | None, n: int) -> Float
         "stand in for the features, and it is known how close those come for waves, sines and tanh, windowed or not. "
         "Kinks, patches and mapped coordinates have none of low degree; leverage.realised gives the largest value "
         "that a search finds."
-    )
-
-
-def _window_degree(features: Window, axis: int | None) -> int:
-    cutoff = features.cutoff
-    if isinstance(cutoff, BoxCutoff) and axis is not None:
-        return sum(face.startswith("xyz"[axis]) for face in cutoff.parts or ())
-    if isinstance(cutoff, BallCutoff) and axis is None:
-        return 2 * len(cutoff.parts or ())
-    raise ConformityError(
-        f"The leverage is not certified under a {type(cutoff).__name__}: this window is no polynomial of the "
-        "coordinates; leverage.realised gives the largest value that a search finds."
     )
 
 

@@ -9,15 +9,17 @@ by the CRPS, separately for every method; what has an evidence of its own uses i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from ...core.checks import FloatArray
+from ...core.streams import stream, streams
 from ...domains import Box
 from ...features import GaussianRFF, bubble
 from ...features.base import FeatureMap
@@ -31,13 +33,13 @@ from ...space.whitening import whiten
 from ...statespace.values import Gaussian, LinearStep, Observation
 from ..baselines import grid as fd
 from ..baselines import interpolation, kriging, letkf, pielm, pod
-from ._figures import Panel, bars, panels
-from .base import Effort, Experiment, Outcome, Progress, Sample, Table, mean_and_error, seed_streams
-from .draws import GAMMA, HEAT, SQUARE
+from ..baselines.base import Batch, sequence
+from .base import Effort, Experiment, Outcome, Progress, Sample, Table, bar_panel, mean_and_error
+from .draws import GAMMA, HEAT, SQUARE, cell_centres
 from .streaming import DT, MARGIN, N_OBS, N_TIMES, SIGMA, heat_space
 from .truth import SineSeries, bumps
 
-__all__ = ["EXPERIMENT", "Record", "crps", "methods", "record"]
+__all__ = ["EXPERIMENT", "SpaceModel", "crps", "methods", "record"]
 
 FEATURES, FLOOR = 400, 1e-12
 STD, LENGTH = 0.3, 0.1
@@ -53,27 +55,23 @@ RESIDUALS = (1e-2, 1e-3, 1e-4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Record:
-    """What every method is given: sensors (n_times, N_o, 2), readings (n_times, N_o), times (n_times,)."""
+class SpaceModel:
+    """A whitened space in the form of the models on a grid: steps, sensors and fields."""
 
-    sensors: FloatArray
-    readings: FloatArray
-    times: FloatArray
+    space: WhitenedSpace
+    propagator: Propagator
 
-    def batches(self) -> list[fd.Batch]:
-        """The record as the methods on a grid take it."""
-        gaps: list[float | None] = [None, *(DT for _ in self.times[1:])]
-        return [fd.Batch(g, x, SIGMA, y) for g, x, y in zip(gaps, self.sensors, self.readings, strict=True)]
+    def step(self, dt: float) -> LinearStep:
+        """One gap in the coefficients."""
+        return self.propagator.step(self.space.generator(), 0.0, dt)
 
-    def sequence(
-        self, space: WhitenedSpace, propagator: Propagator
-    ) -> list[tuple[LinearStep | None, Observation, FloatArray]]:
-        """The record as the methods on coefficients take it."""
-        step = propagator.step(space.generator(), 0.0, DT)
-        return [
-            (step if n else None, Observation(space(x), std=SIGMA), y)
-            for n, (x, y) in enumerate(zip(self.sensors, self.readings, strict=True))
-        ]
+    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
+        """What point sensors see of the coefficients."""
+        return Observation(self.space(sensors), std=noise_std)
+
+    def field(self, belief: Gaussian) -> Field:
+        """The law of the field."""
+        return Field(self.space, belief)
 
 
 def wrong_mean(x: FloatArray) -> FloatArray:
@@ -86,13 +84,13 @@ def truth() -> SineSeries:
     return SineSeries.of(SQUARE, bumps)
 
 
-def record(field: Callable[[FloatArray, float], FloatArray], seed: int) -> Record:
-    """Readings of a field u(x, t) at sensors redrawn every time."""
-    rngs = seed_streams(seed, "sensors", "noise")
+def record(field: Callable[[FloatArray, float], FloatArray], seed: int) -> list[Batch]:
+    """What every method is given: readings of a field u(x, t), at sensors redrawn every time."""
+    rngs = streams(seed, "sensors", "noise")
     sensors = MARGIN + (1.0 - 2.0 * MARGIN) * rngs["sensors"].random((N_TIMES, N_OBS, 2))
-    times: FloatArray = DT * np.arange(N_TIMES, dtype=np.float64)
-    clean = np.array([field(x, float(t)) for x, t in zip(sensors, times, strict=True)])
-    return Record(sensors, clean + SIGMA * rngs["noise"].standard_normal(clean.shape), times)
+    noise = SIGMA * rngs["noise"].standard_normal((N_TIMES, N_OBS))
+    both = enumerate(zip(sensors, noise, strict=True))
+    return [Batch(DT if n else None, x, SIGMA, field(x, n * DT) + errors) for n, (x, errors) in both]
 
 
 def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
@@ -110,15 +108,17 @@ def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
     return np.where(std > 0.0, score, np.abs(value - mean))
 
 
-class _Fields(Protocol):
+class _Law(Protocol):
     """Anything with mean(x) and std(x)."""
 
     def mean(self, x: FloatArray, /) -> FloatArray: ...
     def std(self, x: FloatArray, /) -> FloatArray: ...
 
 
+_Model = SpaceModel | fd.FiniteDifferences | pod.PODModel
+
 #: One field per analysis time, or only the one at the last: for what looks back from the end of the record.
-Method = Callable[[Record, int], Iterable[_Fields]]
+Method = Callable[[list[Batch], int], Iterable[_Law]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,77 +136,75 @@ class Family:
 
 def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     """All contestants by name; ``waves`` features for PIELM in space and time."""
-    rich = whiten(Heat(SQUARE), bubble(GaussianRFF(FEATURES, 1.0 / GAMMA, seed=0)), FLOOR)
+    exact, euler = Exponential(), ImplicitEuler()
+    rich = SpaceModel(whiten(Heat(SQUARE), bubble(GaussianRFF(FEATURES, 1.0 / GAMMA, seed=0)), FLOOR), exact)
     paper = heat_space(HEAT, HEAT.seeds[0])
     recipe = FromFunction(wrong_mean, Sobolev(STD, LENGTH))
-    prior = recipe.on(rich)
-    exact, euler = Exponential(), ImplicitEuler()
+    prior = recipe.on(rich.space)
     grid = fd.FiniteDifferences(SQUARE, NODES, 1.0)
-    on_nodes = rich(grid.points)
+    on_nodes = rich.space(grid.points)
     grid_prior = grid.prior_from(on_nodes @ prior.root, on_nodes @ prior.mean)
-    snapshots = pod.snapshots(grid, grid_prior, 200, [DT] * (N_TIMES - 1), seed_streams(0, "pod")["pod"])
+    snapshots = pod.snapshots(grid, grid_prior, 200, [DT] * (N_TIMES - 1), stream(0, "pod"))
     reduced = pod.reduced_model(grid, snapshots, energy=0.99999)
     T = DT * (N_TIMES - 1)
 
-    def on(space: WhitenedSpace, belief: Gaussian, t: float = T) -> Field:
-        return Field(space, belief, t)
+    def recursion(model: SpaceModel, start: Gaussian) -> Method:
+        return lambda data, seed: (model.field(belief) for belief in kalman.run(start, sequence(model, data)))
 
-    def recursion(space: WhitenedSpace, start: Gaussian, propagator: Propagator) -> Method:
-        return lambda data, seed: (on(space, b) for b in kalman.run(start, data.sequence(space, propagator)))
+    def looking_back(solve: Callable[..., batch.BatchPosterior | variational.VariationalPosterior]) -> Method:
+        return lambda data, seed: [rich.field(solve(prior, sequence(rich, data)).final)]
 
-    def ensemble_filter(n: int, inflation: float, analyse: Callable[..., ensemble.Ensemble]) -> Method:
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            rngs = seed_streams(seed, f"start {n}", f"noise {n}")
-            state = ensemble.sample(prior, n, rngs[f"start {n}"])
-            update = partial(analyse, rng=rngs[f"noise {n}"]) if analyse is ensemble.enkf else analyse
-            for e in ensemble.run(state, data.sequence(rich, exact), analyse=update, inflation=inflation):
-                yield on(rich, e.belief)
+    def members(belief: Gaussian, n: int, name: str, seed: int) -> ensemble.Ensemble:
+        return ensemble.sample(belief, n, stream(seed, f"{name} {n}"))
 
-        return run
-
-    def local_filter(n: int, radius: float, inflation: float) -> Method:
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            name = f"letkf {n}"
-            state = ensemble.sample(grid_prior, n, seed_streams(seed, name)[name])
-            for e in letkf.run(grid, state, data.batches(), radius, inflation):
-                yield grid.field(e.belief)
+    def ensemble_filter(
+        model: _Model,
+        start: Callable[[int], ensemble.Ensemble],
+        inflation: float,
+        analysis: Callable[[int], Callable[..., ensemble.Ensemble]] = lambda seed: ensemble.etkf,
+    ) -> Method:
+        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+            items, analyse = sequence(model, data), analysis(seed)
+            return (model.field(e.belief) for e in ensemble.run(start(seed), items, analyse, inflation=inflation))
 
         return run
 
-    def pod_filter(n: int, inflation: float) -> Method:
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            name = f"pod {n}"
-            start = ensemble.sample(grid_prior, n, seed_streams(seed, name)[name])
-            state = reduced.reduce_ensemble(start)
-            for e in ensemble.run(state, reduced.sequence(data.batches()), inflation=inflation):
-                yield reduced.field(e.belief)
+    def etkf(n: int, inflation: float) -> Method:
+        return ensemble_filter(rich, partial(members, prior, n, "start"), inflation)
+
+    def enkf(inflation: float) -> Method:
+        perturbed = lambda seed: partial(ensemble.enkf, rng=stream(seed, "noise 200"))
+        return ensemble_filter(rich, partial(members, prior, 200, "start"), inflation, perturbed)
+
+    def pod_etkf(inflation: float) -> Method:
+        start = lambda seed: reduced.reduce_ensemble(members(grid_prior, 100, "pod", seed))
+        return ensemble_filter(reduced, start, inflation)
+
+    def local_filter(radius: float, inflation: float) -> Method:
+        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+            start = members(grid_prior, 50, "letkf", seed)
+            return (grid.field(e.belief) for e in letkf.run(grid, start, data, radius, inflation))
 
         return run
 
-    def grid_filter(data: Record, seed: int) -> Iterator[_Fields]:
-        return (grid.field(belief) for belief in fd.run(grid, grid_prior, data.batches()))
+    def grid_filter(data: list[Batch], seed: int) -> Iterable[_Law]:
+        return (grid.field(belief) for belief in fd.run(grid, grid_prior, data))
+
+    def every_snapshot(fit: Callable[[ArrayLike, ArrayLike], _Law]) -> Method:
+        return lambda data, seed: (fit(batch.sensors, batch.y) for batch in data)
 
     # The boundary value is known to everyone: zeros on it are readings of tiny noise.
     edge = interpolation.boundary_points(SQUARE, 7)
 
-    def snapshot_kriging(data: Record, seed: int) -> Iterator[_Fields]:
-        for x, y in zip(data.sensors, data.readings, strict=True):
-            places, values = np.vstack([x, edge]), np.concatenate([y, np.zeros(len(edge))])
-            yield kriging.krige(places, values, kriging.estimate(places, values, noise_std=SIGMA))
-
-    def interpolated(data: Record, seed: int) -> Iterator[_Fields]:
-        return (interpolation.linear(x, y, SQUARE) for x, y in zip(data.sensors, data.readings, strict=True))
+    def kriged(x: ArrayLike, y: ArrayLike) -> _Law:
+        places, values = np.vstack([x, edge]), np.append(y, np.zeros(len(edge)))
+        return kriging.krige(places, values, kriging.estimate(places, values, noise_std=SIGMA))
 
     def snapshot_pielm(length: float) -> Method:
         # No collocation rows, because the stationary equation is false for a decaying field.
         raw = bubble(GaussianRFF(FEATURES, length, seed=0)).bind(SQUARE)
         start = pielm.coefficient_prior(raw, 1.0)
-
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            for x, y in zip(data.sensors, data.readings, strict=True):
-                yield pielm.fit_scale(raw, start, x, SIGMA, y)
-
-        return run
+        return every_snapshot(lambda x, y: pielm.fit_scale(raw, start, x, SIGMA, y))
 
     @cache
     def collocated(length: float, residual: float) -> tuple[FeatureMap, Gaussian]:
@@ -224,38 +222,30 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         """The width of the prior by evidence, record by record, or as given."""
         raw, start = collocated(length, residual)
 
-        def run(data: Record, seed: int) -> Iterator[_Fields]:
-            places = np.column_stack([data.sensors.reshape(-1, 2), np.repeat(data.times, N_OBS)])
-            values = data.readings.ravel()
+        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+            places = np.vstack([np.column_stack([b.sensors, np.full(N_OBS, n * DT)]) for n, b in enumerate(data)])
+            values = np.concatenate([b.y for b in data])
             if std is None:
                 found = pielm.fit_scale(raw, start, places, SIGMA, values)
             else:
-                wide, obs = Gaussian(start.mean, std * start.root), Observation(raw(places), std=SIGMA)
-                post = kalman.analyse(wide, obs, values)
-                found = pielm.PIELMField(raw, post, post.log_evidence)
-            yield _Slice(found, T)
+                found = pielm.condition(raw, Gaussian(start.mean, std * start.root), places, SIGMA, values)
+            return [replace(found, rows=lambda x: raw(np.column_stack([x, np.full(len(x), T)])))]
 
         return run
-
-    def stacked(data: Record, seed: int) -> Iterator[_Fields]:
-        yield on(rich, batch.solve(prior, data.sequence(rich, exact)).final)
-
-    def descent(data: Record, seed: int) -> Iterator[_Fields]:
-        yield on(rich, variational.four_d_var(prior, data.sequence(rich, exact)).final)
 
     inflations = tuple((rho,) for rho in INFLATIONS)
     local = tuple((radius, rho) for radius in RADII for rho in INFLATIONS[:5])
     return {
-        "RFM-Kalman": recursion(rich, prior, exact),
-        "RFM-Kalman, the paper's space and step": recursion(paper, recipe.on(paper), euler),
-        "RFM-Kalman, the paper's space, exact step": recursion(paper, recipe.on(paper), exact),
-        "MAP + Laplace": stacked,
-        "4D-Var": descent,
-        "ETKF 50, tuned": Family(inflations, lambda rho: ensemble_filter(50, rho, ensemble.etkf)),
-        "ETKF 200, no inflation": ensemble_filter(200, 1.0, ensemble.etkf),
-        "EnKF 200, tuned": Family(inflations, lambda rho: ensemble_filter(200, rho, ensemble.enkf)),
-        "LETKF 50 on the grid, tuned": Family(local, lambda radius, rho: local_filter(50, radius, rho)),
-        f"POD-ETKF 100, {reduced.rank} modes, tuned": Family(inflations, lambda rho: pod_filter(100, rho)),
+        "RFM-Kalman": recursion(rich, prior),
+        "RFM-Kalman, the paper's space and step": recursion(SpaceModel(paper, euler), recipe.on(paper)),
+        "RFM-Kalman, the paper's space, exact step": recursion(SpaceModel(paper, exact), recipe.on(paper)),
+        "MAP + Laplace": looking_back(batch.solve),
+        "4D-Var": looking_back(variational.four_d_var),
+        "ETKF 50, tuned": Family(inflations, partial(etkf, 50)),
+        "ETKF 200, no inflation": etkf(200, 1.0),
+        "EnKF 200, tuned": Family(inflations, enkf),
+        "LETKF 50 on the grid, tuned": Family(local, local_filter),
+        f"POD-ETKF 100, {reduced.rank} modes, tuned": Family(inflations, pod_etkf),
         f"grid Kalman filter, {NODES} x {NODES}": grid_filter,
         "PIELM in space and time, by evidence": Family(
             tuple((length, res) for length in (0.125, 0.18) for res in RESIDUALS), whole_pielm, by_evidence=True
@@ -266,30 +256,9 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         "PIELM, one snapshot, by evidence": Family(
             tuple((length,) for length in LENGTHS), snapshot_pielm, by_evidence=True
         ),
-        "kriging, one snapshot": snapshot_kriging,
-        "linear interpolation, one snapshot": interpolated,
+        "kriging, one snapshot": every_snapshot(kriged),
+        "linear interpolation, one snapshot": every_snapshot(lambda x, y: interpolation.linear(x, y, SQUARE)),
     }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Slice:
-    """A field over space and time at one time."""
-
-    whole: pielm.PIELMField
-    t: float
-
-    @property
-    def log_evidence(self) -> float:
-        return self.whole.log_evidence
-
-    def _at(self, x: FloatArray) -> FloatArray:
-        return np.column_stack([x, np.full(len(x), self.t)])
-
-    def mean(self, x: FloatArray, /) -> FloatArray:
-        return self.whole.mean(self._at(x))
-
-    def std(self, x: FloatArray, /) -> FloatArray:
-        return self.whole.std(self._at(x))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,7 +273,7 @@ class Trial:
     log_evidence: float
 
 
-def attempt(method: Method, data: Record, seed: int, points: FloatArray, values: FloatArray) -> Trial:
+def attempt(method: Method, data: list[Batch], seed: int, points: FloatArray, values: FloatArray) -> Trial:
     """Run a method over a record and score every field it gives, untimed; ``values`` (n_times, n_points)."""
     rows, seconds, evidence = [], 0.0, 0.0
     began = time.process_time()
@@ -335,17 +304,14 @@ def chosen(family: Family, trials: Callable[[Method], list[Trial]], quick: bool)
     return min(family.knobs[:: 3 if quick else 1], key=loss)
 
 
-def run(effort: Effort, progress: Progress) -> Outcome:
-    out = Outcome(EXPERIMENT.name)
+def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     n = min(effort.seeds, 4 if effort.quick else 48)
-    field = truth()
-    middle = (np.arange(FINE) + 0.5) / FINE
-    points = np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1).reshape(-1, 2)
+    field, points = truth(), cell_centres(FINE)
     values = np.array([field(points, DT * k) for k in range(N_TIMES)])
     records = {seed: record(field, seed) for seed in range(n)}
     tuning = {seed: record(field, seed) for seed in TUNING_SEEDS[: 1 if effort.quick else None]}
 
-    def on(these: dict[int, Record]) -> Callable[[Method], list[Trial]]:
+    def on(these: dict[int, list[Batch]]) -> Callable[[Method], list[Trial]]:
         return lambda method: [attempt(method, data, seed, points, values) for seed, data in these.items()]
 
     progress(0.05, "contestants")
@@ -353,61 +319,34 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     last_time: dict[str, FloatArray] = {}  # (n, 3) at the last analysis
     whole: dict[str, FloatArray] = {}  # (n, 3), mean over all analyses
     body = []
-    for i, (name, contestant) in enumerate(contestants.items()):
+    for i, (name, method) in enumerate(contestants.items()):
         progress(0.1 + 0.85 * i / len(contestants), name)
-        knob: tuple[float, ...] = ()
-        method = contestant
-        if isinstance(contestant, Family):
-            knob = chosen(contestant, on(tuning), effort.quick)
-            method = contestant.make(*knob)
-        assert callable(method)
+        label = name
+        if isinstance(method, Family):
+            knob = chosen(method, on(tuning), effort.quick)
+            label, method = f"{name} ({', '.join(f'{v:g}' for v in knob)})", method.make(*knob)
         trials = on(records)(method)
         last_time[name] = np.array([t.scores[-1] for t in trials])
-        cells = [_cell(*mean_and_error(last_time[name][:, j]), percent=j == 1) for j in range(3)]
         if len(trials[0].scores) == N_TIMES:
             whole[name] = np.array([t.scores.mean(axis=0) for t in trials])
-            cells += [_cell(*mean_and_error(whole[name][:, j]), percent=j == 1) for j in range(3)]
-        else:
-            cells += ["", "", ""]
-        label = name + (f" ({', '.join(f'{v:g}' for v in knob)})" if knob else "")
-        body.append((label, *cells, f"{1e3 * float(np.median([t.seconds for t in trials])):.3g} ms"))
+        milliseconds = 1e3 * float(np.median([t.seconds for t in trials]))
+        body.append((label, *_cells(last_time[name]), *_cells(whole.get(name)), f"{milliseconds:.3g} ms"))
     ours = last_time["RFM-Kalman"]
     cover, se = mean_and_error(ours[:, 1])
-    out.between(
-        "RFM-Kalman: coverage of 90 % at the last time",
-        LEVEL - 3.0 * se,
-        LEVEL + 3.0 * se,
-        cover,
-        "nominal within 3 standard errors over seeds",
-    )
+    quantity, why = "RFM-Kalman: coverage of 90 % at the last time", "nominal within 3 standard errors over seeds"
+    out.between(quantity, LEVEL - 3.0 * se, LEVEL + 3.0 * se, cover, why)
+    why = "the same Gaussian; rounding, and a descent that stops at a gradient of 1e-6 standard deviations"
     for other, limit in (("MAP + Laplace", 1e-9), ("4D-Var", 1e-6)):
         gap = float(np.abs(last_time[other][:, 0] - ours[:, 0]).max() / ours[:, 0].mean())
-        out.below(
-            f"{other} = RFM-Kalman: error, relative difference",
-            limit,
-            gap,
-            "the same Gaussian; rounding, and a descent that stops at a gradient of 1e-6 standard deviations",
-        )
+        out.below(f"{other} = RFM-Kalman: error, relative difference", limit, gap, why)
     for name, table in last_time.items():
         if name not in ("RFM-Kalman", "MAP + Laplace", "4D-Var"):
             ratio = Sample((table[:, 0] / ours[:, 0])[None, :])
             out.report(f"error of {name} / RFM-Kalman, same seeds, last time", ratio)
-    out.tables.append(
-        Table(
-            f"{n} seeds, mean +- standard error: truth unprojected and exact in time, wrong prior mean",
-            (
-                "method (tuned value)",
-                "last: L2 error",
-                "90 % band holds",
-                "CRPS",
-                "all 20: L2 error",
-                "90 % band holds",
-                "CRPS",
-                "processor time",
-            ),
-            tuple(body),
-        )
-    )
+    caption = f"{n} seeds, mean +- standard error: truth unprojected and exact in time, wrong prior mean"
+    scores = ("L2 error", "90 % band holds", "CRPS")
+    head = ("method (tuned value)", f"last: {scores[0]}", *scores[1:], f"all 20: {scores[0]}", *scores[1:])
+    out.tables.append(Table(caption, (*head, "processor time"), tuple(body)))
     out.remarks += [
         "What this cannot show. (1) Everyone is given our prior, and the grid and POD methods even its directions: the "
         "rank-136 covariance of our feature space carried to their nodes. A method that chose its own prior could do "
@@ -422,42 +361,28 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         "sees the truth. Times are processor time for everything a method must do per record (features "
         "or weights at the sensors, fits); spaces, grids, reduced bases and rows of the equation are made once before.",
     ]
-    out.figures["honest"] = lambda: panels(
-        [
-            Panel(
-                "L2 error at the last time",
-                "L2 error",
-                "",
-                [],
-                log="",
-                draw=bars({k: mean_and_error(t[:, 0]) for k, t in last_time.items()}, log=True),
-            ),
-            Panel(
-                "CRPS, all 20 analyses",
-                "CRPS",
-                "",
-                [],
-                log="",
-                draw=bars({k: mean_and_error(t[:, 2]) for k, t in whole.items()}, log=True),
-            ),
-            Panel(
-                "90 % band at the last time",
-                "share of the field inside its 90 % band",
-                "",
-                [],
-                log="",
-                draw=bars({k: mean_and_error(t[:, 1]) for k, t in last_time.items()}, LEVEL, "nominal"),
-            ),
-        ],
+
+    def summary(tables: dict[str, FloatArray], score: int) -> dict[str, tuple[float, float]]:
+        return {name: mean_and_error(table[:, score]) for name, table in tables.items()}
+
+    share = "share of the field inside its 90 % band"
+    out.figure(
+        "honest",
+        bar_panel("L2 error at the last time", "L2 error", summary(last_time, 0), log=True),
+        bar_panel("CRPS, all 20 analyses", "CRPS", summary(whole, 2), log=True),
+        bar_panel("90 % band at the last time", share, summary(last_time, 1), LEVEL, "nominal"),
         columns=1,
         width=9.0,
         height=4.6,
     )
-    return out
 
 
-def _cell(mean: float, error: float, percent: bool) -> str:
-    return f"{100 * mean:.0f} % +- {100 * error:.0f}" if percent else f"{mean:.2e} +- {error:.0e}"
+def _cells(scores: FloatArray | None) -> tuple[str, ...]:
+    """Error, coverage and CRPS over seeds, mean +- standard error; blank for a method that has none."""
+    if scores is None:
+        return "", "", ""
+    (error, e), (cover, c), (score, s) = (mean_and_error(column) for column in scores.T)
+    return f"{error:.2e} +- {e:.0e}", f"{100 * cover:.0f} % +- {100 * c:.0f}", f"{score:.2e} +- {s:.0e}"
 
 
 EXPERIMENT = Experiment(

@@ -251,9 +251,8 @@ class ReadingGuess:
     """What the first readings say: columns, clock, marks of missing values, and how large and how lively they are."""
 
     table: Table
-    layout: str
     time: str
-    sensor: str | None
+    sensor: str | None  # None: one column per sensor
     value: str | None
     columns: dict[str, str]  # wide: column to sensor, where they differ
     quantity: str
@@ -282,7 +281,6 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
     sensor: str | None = None
     value: str | None = None
     if wide:
-        layout = "wide"
         rows = [(i, name, c, text) for c, name in wide.items() for i, text in enumerate(table.column(c))]
         units = {names[c][1] for c in wide}
         quantity, unit = "", units.pop() if len(units) == 1 else ""
@@ -291,7 +289,6 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
         if strange:
             table.remarks.append(f"no sensor of the table is named like the columns {_several(strange)}: not read.")
     else:
-        layout = "long"
         # The column that knows most of the sensors: a column of test names may share some of them.
         shares = {c: len(known & set(table.column(c))) for c in header if c != time}
         sensor = max(shares, key=lambda c: (shares[c], "sensor" in c.lower(), "id" in c.lower()), default=None)
@@ -325,10 +322,9 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
     spread = float(np.std(kept)) or abs(middle) or 1.0
     unit_of_time, pace = _pace(series, None if times.since else times.unit)
     first = float(np.median([min(path)[1] for path in series.values()]))
-    order = [name for _, name, _, _ in rows] if layout == "long" else []
+    order = [name for _, name, _, _ in rows] if sensor is not None else []
     return ReadingGuess(
         table,
-        layout,
         time,
         sensor,
         value,

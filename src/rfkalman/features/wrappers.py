@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
-from ..core.checks import FloatArray
-from ..core.errors import ArchiveError, ValueRangeError
-from ..domains.base import Domain
-from .base import FeatureMap, Recipe, box_faces, prefixed, register, restore, unprefixed
-from .cutoffs import CUTOFFS, Cutoff, cutoff_of
+from ..core.checks import FloatArray, assign
+from ..core.errors import ValueRangeError
+from ..domains.base import WINDOWS, Domain, Window
+from ..domains.box import box_faces
+from .base import FEATURES, Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
 
-__all__ = ["Bubble", "Window", "bubble"]
+__all__ = ["Bubble", "Windowed", "bubble"]
 
 
 def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ...]:
     """The names of the domain's parts that the patterns ask for, in the domain's order."""
-    if not hasattr(domain, "parts") or patterns is None:
-        return tuple(getattr(domain, "parts", ()))
+    if patterns is None:
+        return domain.parts
     chosen: set[str] = set()
     for pattern in patterns:
         found = [part for part in domain.parts if fnmatchcase(part, pattern)]
@@ -39,9 +39,9 @@ class Bubble(Recipe):
     inner: Recipe
     parts: tuple[str, ...] | None = None
 
-    def bind(self, domain: Domain) -> Window:
+    def bind(self, domain: Domain) -> Windowed:
         names = _matching(self.parts, domain)
-        return Window(self.inner.bind(domain), cutoff_of(domain, names), names, tuple(domain.parts))
+        return Windowed(self.inner.bind(domain), domain.window(names), names, domain.parts)
 
 
 def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
@@ -76,11 +76,7 @@ def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
     >>> sorted(bubble(GaussianRFF(2, length_scale=0.3), parts="x-").bind(Box([0.0], [1.0])).zero_parts)
     ['x-']
     """
-    if not isinstance(recipe, Recipe):
-        raise ValueRangeError(
-            f"bubble takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
-            "Window first and bind afterwards: bubble(recipe).bind(domain)."
-        )
+    as_recipe("bubble", recipe, "bubble(recipe)")
     if parts is None:
         return Bubble(recipe)
     names = (parts,) if isinstance(parts, str) else tuple(parts)
@@ -92,23 +88,23 @@ def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
     return Bubble(recipe, names)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
-class Window(FeatureMap):
-    """Features times a cutoff, beta(x) phi_j(x), by the product rule.
+class Windowed(FeatureMap):
+    """Features times the window of a domain, beta(x) phi_j(x), by the product rule.
 
     Parameters
     ----------
     inner : FeatureMap
         phi.
-    cutoff : Cutoff
+    window : Window
         beta.
     zero_on, parts : sequence of str
         The domain's names of the parts on which beta vanishes, and of all parts.
     """
 
     inner: FeatureMap
-    cutoff: Cutoff
+    window: Window
     zero_on: tuple[str, ...]
     parts: tuple[str, ...]
     lower: FloatArray = field(init=False)
@@ -117,10 +113,12 @@ class Window(FeatureMap):
     kind: ClassVar[str] = "window"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "zero_on", tuple(self.zero_on))
-        object.__setattr__(self, "parts", tuple(self.parts))
-        object.__setattr__(self, "lower", self.inner.lower)
-        object.__setattr__(self, "side", self.inner.side)
+        assign(self, zero_on=tuple(self.zero_on), parts=tuple(self.parts))
+        assign(self, lower=self.inner.lower, side=self.inner.side)
+
+    @property
+    def nested(self) -> dict[str, FeatureMap]:
+        return {"inner": self.inner}
 
     @property
     def n_features(self) -> int:
@@ -128,32 +126,19 @@ class Window(FeatureMap):
 
     def __call__(self, x: FloatArray) -> FloatArray:
         values = self.inner(x)
-        values *= self.cutoff(x)[:, None]
+        values *= self.window(x)[:, None]
         return values
 
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         values, gradients = self.inner.jet(x)
-        beta, slopes = self.cutoff.jet(x)
-        for along_axis, slope in zip(gradients, slopes, strict=True):
-            along_axis *= beta[:, None]
-            along_axis += slope[:, None] * values
-        values *= beta[:, None]
+        times_window(values, gradients, *self.window.jet(x))
         return values, gradients
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return self.cutoff.sup_value * self.inner.sup_values
-
-    @property
-    def sup_gradients(self) -> FloatArray:
-        beta = self.cutoff
-        return beta.sup_value * self.inner.sup_gradients + beta.sup_gradient * self.inner.sup_values
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        beta, phi = self.cutoff, self.inner
-        mixed = 2.0 * beta.sup_gradient * phi.sup_gradients
-        return beta.sup_value * phi.sup_curvatures + mixed + beta.sup_curvature * phi.sup_values
+    def bounds(self) -> Bounds:
+        beta, slope, bend = self.window.bounds()
+        values, gradients, curvatures = self.inner.bounds()
+        mixed = 2.0 * slope * gradients
+        return beta * values, beta * gradients + slope * values, beta * curvatures + mixed + bend * values
 
     @property
     def zero_parts(self) -> frozenset[str]:
@@ -163,38 +148,18 @@ class Window(FeatureMap):
     def zero_trace(self) -> bool:
         return self.zero_parts.issuperset(self.parts)
 
-    @property
-    def smallest_floor(self) -> float:
-        return self.inner.smallest_floor
-
-    @property
-    def breaks(self) -> tuple[FloatArray, ...]:
-        return self.inner.breaks
-
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        return tuple(n + self.cutoff.extra_order for n in self.inner.quadrature_order(floor))
-
-    def composite_order(self, floor: float) -> tuple[int, ...]:
-        return tuple(n + self.cutoff.extra_order for n in self.inner.composite_order(floor))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        return prefixed("inner.", self.inner.arrays())
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return self.inner.bandwidth(floor, aligned) + 2.0 * self.window.extra_order
 
     def settings(self) -> dict[str, Any]:
-        own = {"zero_on": list(self.zero_on), "parts": list(self.parts)}
-        return {"kind": self.kind, "cutoff": self.cutoff.settings(), "inner": self.inner.settings()} | own
+        own = FeatureMap.settings(self)
+        # The name that files have for it since the first version.
+        return {"cutoff" if name == "window" else name: value for name, value in own.items()}
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        own = dict(settings["cutoff"])
-        kind = own.pop("kind")
-        if kind not in CUTOFFS:
-            raise ArchiveError(
-                f"The saved window is of kind {kind!r}, which this version does not know; it knows "
-                f"{', '.join(sorted(CUTOFFS))}. Was the file written by a newer version of the library?"
-            )
         inner = restore(settings["inner"], unprefixed("inner.", arrays))
         # Windows were once of whole boxes only, and saved without names.
         faces = box_faces(inner.dimension)
-        names = (tuple(settings.get(key, faces)) for key in ("zero_on", "parts"))
-        return cls(inner, CUTOFFS[kind](**own), *names)
+        names = (settings.get(key, faces) for key in ("zero_on", "parts"))
+        return cls(inner, WINDOWS.restore(settings["cutoff"], {}), *names)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,12 +26,11 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential, ImplicitEuler
 from ..space.space import WhitenedSpace
 from ..statespace.values import LinearStep
-from .approximation import GRAPH, graph_residual_on
+from .approximation import GRAPH, graph_residual_on, relative_to
 from .dynamics import BIAS, ROUNDING, StepResiduals, residuals, spectral_norm
+from .exact_field import FineBasis, Trajectory, as_times, require_unforced
 from .findings import Finding
-from .fine_basis import FineBasis
 from .ritz import RITZ, Ritz, lowest_rate, ritz
-from .trajectory import Trajectory, as_times, require_unforced
 
 __all__ = ["Dynamics", "galerkin_route", "projection_route"]
 
@@ -54,9 +55,6 @@ class Dynamics:
         M_2, a bound on ||u_tt|| (projection) or on ||K^2 z|| (Galerkin) over the interval.
     regularities : (N + 1,) array
         The same norms at the times.
-    regularity_decays : bool
-        Whether they decrease from time to time, as they must where the generator dissipates: M_2 is then the value at
-        the first time and bounds all times in between.
     graph_residuals : (N,) array
         ``||P u_t + K z||`` at t_1 .. t_N; zeros for the Galerkin route.
     step_norm : float
@@ -72,10 +70,17 @@ class Dynamics:
     graph_constant: float
     regularity: float
     regularities: FloatArray
-    regularity_decays: bool
     graph_residuals: FloatArray
     step_norm: float
     residuals: StepResiduals
+
+    @property
+    def regularity_decays(self) -> bool:
+        """Whether the norms decrease from time to time, as they must where the generator dissipates.
+
+        M_2 is then the value at the first time and bounds all times in between.
+        """
+        return bool((np.diff(self.regularities) <= 1e-9 * self.regularities[:-1]).all())
 
     @property
     def order(self) -> float:
@@ -148,43 +153,21 @@ class Dynamics:
 
     def findings(self) -> list[Finding]:
         """Constants of the input, residuals and biases against their bounds, with remedies."""
-        statement = RITZ if self.route == "Galerkin" else GRAPH
-        b = float(self.residuals.norms.max())
-        small = "" if self.holds else "the trajectory does not solve this PDE, or the quadrature does not resolve it"
-        bounded = self.bias <= self.local_bias_bound * (1.0 + ROUNDING)
-        route = f"{self.route} route"
+        lemma = partial(Finding, "dynamics", RITZ if self.route == "Galerkin" else GRAPH)
+        bias = partial(Finding, "dynamics", BIAS)
+        route, largest = f"{self.route} route", float(self.residuals.norms.max())
+        unsolved = "the trajectory does not solve this PDE, or the quadrature does not resolve it"
+        decay, top = "resolve the supremum of ||u_tt|| with more times", float(self.regularities.max())
+        within = [self.bias <= bound * (1.0 + ROUNDING) for bound in (self.bias_bound, self.local_bias_bound)]
+        # A bias beyond its step-by-step bound while the residuals keep to theirs has no remedy that is known.
+        local = "" if self.holds else unsolved
         return [
-            Finding("dynamics", statement, f"{route}: C_b", self.constant),
-            Finding("dynamics", statement, f"{route}: smallest C_b the reference admits", self.measured_constant),
-            Finding(
-                "dynamics",
-                statement,
-                f"{route}: M_2, largest at the first time",
-                float(self.regularities.max()),
-                self.regularity,
-                self.regularity_decays,
-                "" if self.regularity_decays else "resolve the supremum of ||u_tt|| with more times",
-            ),
-            Finding(
-                "dynamics", statement, f"{route}: largest one-step residual", b, self.step_bound, self.holds, small
-            ),
-            Finding(
-                "dynamics",
-                BIAS,
-                f"{route}: largest bias ||z_n - zbar_n||",
-                self.bias,
-                self.bias_bound,
-                self.bias <= self.bias_bound * (1.0 + ROUNDING),
-            ),
-            Finding(
-                "dynamics",
-                BIAS,
-                f"{route}: the same, bounded step by step",
-                self.bias,
-                self.local_bias_bound,
-                bounded,
-                "" if bounded else small,
-            ),
+            lemma(f"{route}: C_b", self.constant),
+            lemma(f"{route}: smallest C_b the reference admits", self.measured_constant),
+            lemma(f"{route}: M_2, largest at the first time", top, self.regularity, self.regularity_decays, decay),
+            lemma(f"{route}: largest one-step residual", largest, self.step_bound, self.holds, unsolved),
+            bias(f"{route}: largest bias ||z_n - zbar_n||", self.bias, self.bias_bound, within[0]),
+            bias(f"{route}: the same, bounded step by step", self.bias, self.local_bias_bound, within[1], local),
         ]
 
 
@@ -214,23 +197,17 @@ def projection_route(
     grid, step = _implicit_euler(space, times)
     fine = FineBasis(space, order)
     residual = graph_residual_on(fine, space, trajectory, grid)
-    later = residual.assembled[1:]
+    later = frozen(residual.assembled[1:].copy())
     M = np.array([fine.norm(fine.values(trajectory, t, 2)) for t in grid.tolist()])
-    epsilon = residual.epsilon
-    if epsilon > 0.0:
-        C_L = float(later.max()) / epsilon
-    else:
-        C_L = 0.0 if not later.any() else math.inf
     return Dynamics(
         route="L2 projection",
         times=grid,
         coeffs=residual.projection.coeffs,
-        epsilon=epsilon,
-        graph_constant=C_L,
+        epsilon=residual.epsilon,
+        graph_constant=relative_to(float(later.max()), residual.epsilon),
         regularity=float(M.max()),
         regularities=frozen(M),
-        regularity_decays=_decays(M),
-        graph_residuals=frozen(later.copy()),
+        graph_residuals=later,
         step_norm=spectral_norm(step.transition),
         residuals=residuals(residual.projection.coeffs, [step] * (grid.size - 1)),
     )
@@ -277,12 +254,8 @@ def galerkin_route(
             f"{grid[0]:g} and the space has rank {space.rank}; use ritz(space, trajectory, horizon, start=...)."
         )
     K = space.stiffness
-    generator = space.generator()
-    exact = Exponential().step(generator, 0.0, float(grid[1] - grid[0]))
-    z = np.empty((grid.size, space.rank))
-    z[0] = R.start_coeffs
-    for n in range(grid.size - 1):
-        z[n + 1] = exact.apply(z[n])
+    exact = Exponential().step(space.generator(), 0.0, float(grid[1] - grid[0]))
+    z = np.array(list(accumulate(range(grid.size - 1), lambda z, _: exact.apply(z), initial=R.start_coeffs)))
     M = np.linalg.norm(z @ K.T @ K.T, axis=1)
     growth = math.exp(max(0.0, -lowest_rate(space)) * float(grid[-1] - grid[0]))
     return Dynamics(
@@ -293,7 +266,6 @@ def galerkin_route(
         graph_constant=0.0,
         regularity=growth * float(M[0]),
         regularities=frozen(M),
-        regularity_decays=_decays(M),
         graph_residuals=frozen(np.zeros(grid.size - 1)),
         step_norm=spectral_norm(step.transition),
         residuals=residuals(z, [step] * (grid.size - 1)),
@@ -312,7 +284,3 @@ def _implicit_euler(space: WhitenedSpace, times: ArrayLike) -> tuple[FloatArray,
             "grids use residuals(projection_error(...).coeffs, steps), which needs no lemma."
         )
     return grid, ImplicitEuler().step(space.generator(), 0.0, dt)
-
-
-def _decays(values: FloatArray) -> bool:
-    return bool((np.diff(values) <= 1e-9 * values[:-1]).all())

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.errors import RFKalmanError
-from ..domains import Ball, Box, Domain
+from ..domains import Box, Domain
 from ..features import (
     Constant,
     CornerRFF,
@@ -35,9 +34,9 @@ from ..features.base import predicted_rank
 from ..physics.coefficients import layers
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
+from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..space.whitening import whiten
-from .driven import Bump
 from .schema import LIMITS
 
 if TYPE_CHECKING:
@@ -79,9 +78,8 @@ def crowded_lines(domain: Box, bumps: Sequence[Bump]) -> list[list[float]]:
 
 def correlation_length(problem: Problem, domain: Domain, n_sensors: int, notes: list[str]) -> float:
     """``prior.length``, or a choice: a quarter of the shortest side, less where sensors stand closer."""
-    given = problem.given("prior.length")
-    if given is not None:
-        return given
+    if problem.prior.length is not None:
+        return problem.prior.length
     shortest = float(domain.side.min())
     spacing = float((domain.volume / max(n_sensors, 1)) ** (1.0 / domain.dimension))
     length = max(0.1 * shortest, min(0.25 * shortest, 2.0 * spacing))
@@ -102,10 +100,8 @@ def space_of(
     for attempt in range(4):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            try:
+            with problem.blaming("features"):
                 space = whiten(plan.pde, plan.recipe(), plan.floor, order=plan.order, breaks=plan.breaks)
-            except RFKalmanError as error:
-                raise problem.error("features", str(error)) from error
         said = [str(w.message) for w in caught]
         # Few directions dropped: the draw may be too small for its length scale. Periodic waves are orthogonal anyway.
         enough = plan.periodic or space.rank + space.strengths.size <= 0.8 * space.n_features
@@ -191,7 +187,7 @@ def _plan(
     conditions = pde.conditions
     held = [part for part, c in conditions.items() if isinstance(c, Dirichlet)]
     zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
-    has_window = isinstance(domain, (Box, Ball))
+    has_window = domain.smooth_window
     windowed = zero if has_window else ()
     split = [part for part in held if part not in windowed]
     periodic = tuple(sorted({"xyz".index(p[0]) for p, c in _native_conditions(pde) if isinstance(c, Periodic)}))
@@ -224,7 +220,7 @@ def _plan(
                 f"the rank would exceed {limit} ({why}): {scale:.3g} {unit} instead."
             )
     else:
-        scale = problem.number("features.length_scale")
+        scale = given.length_scale
     expected = 140.0 if focus else predicted_rank(side, scale, usual)
     if expected > LIMITS["features"]:
         # Said before any work: the quadrature alone would take the square of it in memory.

@@ -10,8 +10,8 @@ from tests.certificates.fields import LINE, SQUARE, bubble_line, hump
 import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import dynamics as dy
-from rfkalman.certificates import routes as rt
-from rfkalman.certificates.fine_basis import FineBasis
+from rfkalman.certificates import implicit_euler as rt
+from rfkalman.certificates.exact_field import FineBasis
 from rfkalman.certificates.ritz import ritz
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.research.experiments.truth import SineSeries, bumps

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from functools import lru_cache
 
 import numpy as np
 
+from ...certificates import dynamics
+from ...certificates.exact_field import FineBasis
 from ...core.checks import FloatArray
 from ...features import GaussianRFF, bubble
 from ...physics.pde import Heat
 from ...space.space import WhitenedSpace
 from ...space.whitening import whiten
-from ._figures import Curve, Panel, bars, panels
-from .base import LEVEL, PAPER_SEEDS, Effort, Experiment, Outcome, Progress, Sample, Table
+from ._figures import Curve, Panel
+from .base import LEVEL, PAPER_SEEDS, Effort, Experiment, Outcome, Progress, Sample, bar_panel
 from .draws import GAMMA, HEAT, SQUARE, VANILLA
 from .streaming import (
     DT,
@@ -30,20 +32,21 @@ from .streaming import (
 )
 from .truth import SineSeries, bumps
 
-__all__ = ["EXPERIMENT", "dynamics_bias", "l2_distance", "ritz_distance"]
+__all__ = ["EXPERIMENT", "dynamics_bias", "ritz_distance"]
 
 FINE = 64  # quadrature points per axis for comparisons with the truth
 
 
-def l2_distance(space: WhitenedSpace, z: FloatArray, values: FloatArray) -> float:
-    """|| Psi^T z - u ||_L2 with u given at the points of the fine rule."""
-    rule = SQUARE.quadrature(FINE)
-    return math.sqrt(float(rule.weights @ np.square(space(rule.points) @ z - values)))
+@lru_cache(maxsize=32)
+def fine_basis(space: WhitenedSpace) -> FineBasis:
+    """The space on the rule where it is compared with the truth."""
+    return FineBasis(space, FINE)
 
 
 def residual(space: WhitenedSpace) -> float:
     """|| u0 - P u0 ||."""
-    return l2_distance(space, initial_coefficients(space), bumps(SQUARE.quadrature(FINE).points))
+    fine = fine_basis(space)
+    return fine.distance(bumps(fine.points), initial_coefficients(space))
 
 
 def dynamics_bias(space: WhitenedSpace, reference: FloatArray) -> FloatArray:
@@ -51,23 +54,14 @@ def dynamics_bias(space: WhitenedSpace, reference: FloatArray) -> FloatArray:
 
     ``reference`` (n_times, n_points) holds u(t_n) at the points of the fine rule.
     """
-    rule = SQUARE.quadrature(FINE)
-    projections = (reference * rule.weights) @ space(rule.points)
-    F = euler_step(space)
-    z = projections[0]
-    bias = [0.0]
-    for target in projections[1:]:
-        z = F.apply(z)
-        bias.append(float(np.linalg.norm(target - z)))
-    return np.array(bias)
+    projections = [fine_basis(space).project(u) for u in reference]
+    return dynamics.residuals(projections, [euler_step(space)] * (len(reference) - 1)).biases
 
 
 def ritz_distance(space: WhitenedSpace, before: FloatArray, now: FloatArray) -> float:
     """|| u(t) - R u(t) || for the implicit-Euler reference: a(u, v) = -((u_n - u_(n-1)) / dt, v)."""
-    rule = SQUARE.quadrature(FINE)
-    load = space(rule.points).T @ (rule.weights * (before - now) / DT)
-    z = np.linalg.solve(space.stiffness, load)
-    return l2_distance(space, np.asarray(z, dtype=np.float64), now)
+    fine = fine_basis(space)
+    return fine.distance(now, np.asarray(np.linalg.solve(space.stiffness, fine.project((before - now) / DT))))
 
 
 def ratio_band(one: Sample, other: Sample) -> tuple[float, float]:
@@ -80,8 +74,7 @@ def ratio_band(one: Sample, other: Sample) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def run(effort: Effort, progress: Progress) -> Outcome:
-    out = Outcome(EXPERIMENT.name)
+def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     paper = EXPERIMENT.expected
     n_seeds = min(effort.seeds, 48 if effort.quick else 192)
     groups = {
@@ -93,46 +86,32 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     points = SQUARE.quadrature(FINE).points
     both_series = (stepped, SineSeries.of(SQUARE, bumps))
     euler, exact = (np.array([series(points, n * DT) for n in range(N_TIMES + 1)]) for series in both_series)
-    body, error_bars, curves = [], {}, []
-    errors: dict[str, Sample] = {}
+
+    def final(space: WhitenedSpace, seed: int) -> tuple[float, float]:
+        record = draw_stream(space, seed)
+        post = kalman_final(record)
+        return float(np.linalg.norm(post.mean - record.truth)), trace(post.root)
+
+    def against_truth(space: WhitenedSpace, seed: int) -> float:
+        raw = draw_stream(space, seed, truth=lambda x, n: stepped(x, n * DT))
+        return fine_basis(space).distance(euler[-1], kalman_final(raw).mean)
+
+    residuals, errors, traces, whole = {}, {}, {}, {}
     for i, (name, spaces) in enumerate(groups.items()):
         progress(0.8 * i / 3, f"{name} basis")
-        pairs = nested(spaces, n_seeds)
-
-        def final(space: WhitenedSpace, seed: int) -> tuple[float, float]:
-            stream = draw_stream(space, seed)
-            post = kalman_final(stream)
-            return float(np.linalg.norm(post.mean - stream.truth)), trace(post.root)
-
-        def against_truth(space: WhitenedSpace, seed: int) -> float:
-            raw = draw_stream(space, seed, truth=lambda x, n: stepped(x, n * DT))
-            return l2_distance(space, kalman_final(raw).mean, euler[-1])
-
-        both = np.array([[final(space, seed) for space, seed in row] for row in pairs])
-        errors[name], traces = Sample(both[:, :, 0]), Sample(both[:, :, 1])
-        whole = sampled(nested(spaces, 24), against_truth)
-        residuals = [residual(space) for space in spaces]
+        both = np.array([[final(space, seed) for space, seed in row] for row in nested(spaces, n_seeds)])
+        errors[name], traces[name] = Sample(both[:, :, 0]), Sample(both[:, :, 1])
+        whole[name] = sampled(nested(spaces, 24), against_truth)
+        residuals[name] = [residual(space) for space in spaces]
+        quantity, published = f"{name}: in-basis residual", paper[f"{name} residual"]
         if name == "sine":
-            out.between("sine: in-basis residual", 5.05e-3, 5.15e-3, residuals[0], "the printed digits", paper=5.1e-3)
+            out.between(quantity, 5.05e-3, 5.15e-3, residuals[name][0], "the printed digits", paper=published)
         else:
-            unit = 1e-3 if name == "vanilla" else 1e-4
-            out.another_draw(f"{name}: in-basis residual", paper[f"{name} residual"], residuals, unit)
-        out.predicts(
-            f"{name}: field L2 error", paper[f"{name} error"], errors[name], 1e-5, paper_spread=paper[f"{name} spread"]
-        )
-        out.predicts(f"{name}: trace", paper[f"{name} trace"], traces, 1e-7 if name == "vanilla" else 1e-8)
-        out.report(f"{name}: error against the unprojected truth", whole)
-        body.append(
-            (
-                name,
-                f"{np.mean(residuals):.2e}",
-                f"{errors[name].mean:.2e} +- {errors[name].spread:.0e}",
-                f"{errors[name].stderr:.0e}",
-                f"{traces.mean:.3e}",
-                f"{whole.mean:.2e} +- {whole.spread:.0e}",
-            )
-        )
-        error_bars[name] = (errors[name].mean, errors[name].stderr)
+            out.another_draw(quantity, published, residuals[name], 1e-3 if name == "vanilla" else 1e-4)
+        spread = paper[f"{name} spread"]
+        out.predicts(f"{name}: field L2 error", paper[f"{name} error"], errors[name], 1e-5, paper_spread=spread)
+        out.predicts(f"{name}: trace", paper[f"{name} trace"], traces[name], 1e-7 if name == "vanilla" else 1e-8)
+        out.report(f"{name}: error against the unprojected truth", whole[name])
     low, high = ratio_band(errors["vanilla"], errors["sine"])
     out.contains(
         "error of vanilla / sine, same streams",
@@ -143,17 +122,11 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         "99 % of ratios of 16-seed means, resampled from our pairs, and rounding",
     )
     progress(0.8, "dynamics bias")
-    biases = {name: [dynamics_bias(space, euler) for space in spaces] for name, spaces in groups.items()}
-    for name, values in biases.items():
-        curves.append(Curve(name, np.arange(1, N_TIMES + 1) * DT, np.mean(values, axis=0)[1:]))
+    biases = {name: np.array([dynamics_bias(space, euler) for space in spaces]) for name, spaces in groups.items()}
     for name, unit in (("vanilla", 1e-2), ("bubble", 1e-7)):
-        out.another_draw(
-            f"{name}: dynamics bias at the final time",
-            paper[f"{name} bias"],
-            [float(b[-1]) for b in biases[name]],
-            unit,
-        )
-    highest = float(np.mean([b.max() for b in biases["bubble"]]))
+        quantity = f"{name}: dynamics bias at the final time"
+        out.another_draw(quantity, paper[f"{name} bias"], biases[name][:, -1].tolist(), unit)
+    highest = float(biases["bubble"].max(axis=1).mean())
     out.report("bubble: dynamics bias, supremum over n", highest)
     ritz = [ritz_distance(space, euler[-2], euler[-1]) for space in groups["bubble"]]
     out.another_draw("bubble: implicit-Euler Ritz distance at the final time", paper["ritz"], ritz, 1e-6)
@@ -170,27 +143,26 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         residual(richer),
         note=f"Rank {richer.rank}; the two bumps do not vanish on the boundary, which bounds the residual.",
     )
-    out.tables.append(
-        Table(
-            f"Bases at rank 60 and 61, {n_seeds} seeds",
-            (
-                "basis",
-                "in-basis residual",
-                "field L2 error +- spread",
-                "standard error",
-                "trace",
-                "error against the unprojected truth +- spread",
-            ),
-            tuple(body),
-        )
+    out.table(
+        f"Bases at rank 60 and 61, {n_seeds} seeds",
+        groups,
+        {
+            "basis": str,
+            "in-basis residual": lambda name: f"{np.mean(residuals[name]):.2e}",
+            "field L2 error +- spread": lambda name: errors[name].text(".2e", ".0e"),
+            "standard error": lambda name: f"{errors[name].stderr:.0e}",
+            "trace": lambda name: f"{traces[name].mean:.3e}",
+            "error against the unprojected truth +- spread": lambda name: whole[name].text(".2e", ".0e"),
+        },
     )
-    out.figures["bases"] = lambda: panels(
-        [
-            Panel("Field error", "L2 error (bars: standard error)", "", [], log="", draw=bars(error_bars)),
-            Panel("Dynamics bias", "time", "|| P u - zbar ||", curves, log="y"),
-        ]
+    middle = {name: (sample.mean, sample.stderr) for name, sample in errors.items()}
+    times = np.arange(1, N_TIMES + 1) * DT
+    curves = [Curve(name, times, table.mean(axis=0)[1:]) for name, table in biases.items()]
+    out.figure(
+        "bases",
+        bar_panel("Field error", "L2 error (bars: standard error)", middle),
+        Panel("Dynamics bias", "time", "|| P u - zbar ||", curves, log="y"),
     )
-    return out
 
 
 EXPERIMENT = Experiment(
