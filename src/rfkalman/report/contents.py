@@ -10,14 +10,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..core.checks import FloatArray
+from ..core.pieces import in_blocks
 from ..domains.base import Domain
 from ..io.store import STATUSES, Status
 from ..io.timestamps import IntArray
 from ..runs.record import RunRecord
-from ..space.space import Basis
-from ..statespace.values import Gaussian
+from ..statespace.values import Gaussian, half_width
 from .figures import Artist
-from .strokes import AxisLabels, Grid, half_width, pictured
+from .strokes import AxisLabels, Grid, pictured
 from .words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ __all__ = [
 LAST, SMALL, SLICE = (141, 241), (41, 101), (41, 61)
 #: Points of a profile.
 LINE = 201
-_ROWS = 8192
+#: Points at which the basis functions are evaluated at once.
+ROWS = 8192
 
 
 class View:
@@ -190,17 +191,11 @@ def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list
     psi: list[FloatArray] = []
     for t in times:
         field = setup.model.field(record.belief_at(t), setup.clock.to_model(t))
-        psi = psi or [_basis_values(field.basis, grid.points[grid.inside]) for grid in grids]
+        psi = psi or [in_blocks(field.basis, grid.points[grid.inside], ROWS) for grid in grids]
         pairs = [_moments(values, field.belief) for values in psi]
         mean, std = ([grid.filled(pair[k]) for grid, pair in zip(grids, pairs, strict=True)] for k in (0, 1))
         frames.append(Frame(int(t), last is not None and t > last, mean, std))
     return Frames(grids, frames)
-
-
-def _basis_values(basis: Basis, x: FloatArray) -> FloatArray:
-    """Psi at points, in blocks, (N, r)."""
-    blocks = [basis(x[i : i + _ROWS]) for i in range(0, len(x), _ROWS)]
-    return np.vstack(blocks) if blocks else np.zeros((0, basis.rank))
 
 
 def _moments(psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray
 from ..io.timestamps import IntArray
 from ..runs.record import Strip
+from ..statespace.values import half_width
 from .strokes import (
     BLUE,
     GREEN,
@@ -29,7 +30,6 @@ from .strokes import (
     colour_bar,
     curve,
     draw_maps,
-    half_width,
     label,
     named_values,
     new_figure,
