@@ -251,6 +251,10 @@ class Artist:
     def _strips(self) -> Flipbook:
         figure = _fixed(3.4)
         axes = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.0])
+        label(axes[0], "", "", self.labels.value)
+        label(axes[1], "", self.when.label, with_unit("difference", self.labels.unit))
+        rule(*axes)
+        _small(*axes)
         return Flipbook(figure, axes, LINEAR, moving=[ax.yaxis for ax in axes])
 
     def strip(self, strip: Strip, alt: str) -> Picture:
@@ -266,20 +270,16 @@ class Artist:
         for ax, middle, value, ends in ((top, m, y, (low, high)), (bottom, 0.0 * m, y - m, (-reach, reach))):
             _gapped_band(ax, at, middle, half)
             _dots(ax, at, value, *ends)
-            rule(ax)
             for i in np.flatnonzero(gaps(at)):
                 ax.axvspan(float(at[i]), float(at[i + 1]), color="0.92", lw=0.0, zorder=0)
             ax.set_ylim(*ends)
+            _powers(ax)
         _aside(top, status, t, known, low, high)
-        label(top, "", "", self.labels.value)
-        label(bottom, "", self.when.label, with_unit("difference", self.labels.unit))
         seen = np.concatenate([self.when.axis(self._span), t])
         if seen.size:
             pad = 0.01 * float(np.ptp(seen)) or 0.5
             top.set_xlim(float(seen.min()) - pad, float(seen.max()) + pad)
         self._time(bottom)
-        for ax in (top, bottom):
-            _small(ax)
         return self._strips.page(alt)
 
     def key(self, statuses: Sequence[str], alt: str) -> Picture:
@@ -307,6 +307,7 @@ class Artist:
     def _series(self) -> Flipbook:
         figure = _fixed(2.4)
         ax = figure.add_subplot()
+        rule(ax)
         return Flipbook(figure, [ax], LINEAR, moving=[ax.yaxis])
 
     def series(self, times: IntArray, mean: FloatArray, std: FloatArray, name: str, alt: str) -> Picture:
@@ -322,7 +323,7 @@ class Artist:
         label(ax, "", self.when.label, name)
         self._time(ax)
         _small(ax)
-        rule(ax)
+        _powers(ax)
         return self._series.page(alt)
 
     def offsets(self, mean: FloatArray, std: FloatArray, names: Sequence[str], axis: str, alt: str) -> Picture:
@@ -409,16 +410,19 @@ def _fit(ax: Axes, size: float) -> None:
     name.set_fontsize(float(np.clip(1.1 * points_high / (0.58 * max(len(name.get_text()), 1)), 6.0, size)))
 
 
-def _small(ax: Axes) -> None:
-    """Letters and numbers that fit the fixed margins."""
-    ax.xaxis.label.set_fontsize(TICK)
-    _fit(ax, TICK)
-    ax.yaxis.set_label_coords(-0.13, 0.5)
-    ax.tick_params(labelsize=TICK)
-    # Powers of ten are set as formulas; where there are none, formulas would only cost time.
+def _small(*axes: Axes) -> None:
+    """Letters that fit the fixed margins."""
+    for ax in axes:
+        ax.xaxis.label.set_fontsize(TICK)
+        _fit(ax, TICK)
+        ax.yaxis.set_label_coords(-0.13, 0.5)
+        ax.yaxis.get_offset_text().set_fontsize(9)
+
+
+def _powers(ax: Axes) -> None:
+    """Powers of ten are set as formulas; where there are none, formulas would only cost time."""
     largest = max(abs(x) for x in ax.get_ylim())
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=not 1e-2 <= largest < 1e4)
-    ax.yaxis.get_offset_text().set_fontsize(9)
 
 
 def _number_sensors(ax: Axes, places: FloatArray, grids: Sequence[Grid]) -> None:
@@ -514,7 +518,9 @@ def _dots(ax: Axes, t: FloatArray, y: FloatArray, low: float, high: float) -> No
     ax.plot(t, y, "o", ms=size, color=INK, mew=0.0, zorder=4)
     inset = 0.05 * (high - low)
     for beyond, edge, marker in ((y > high, high - inset, "^"), (y < low, low + inset, "v")):
-        ax.plot(t[beyond], np.full(int(beyond.sum()), edge), marker, ms=4.5, color=INK, mew=0.0, ls="none", zorder=4)
+        if beyond.any():
+            at = np.full(int(beyond.sum()), edge)
+            ax.plot(t[beyond], at, marker, ms=4.5, color=INK, mew=0.0, ls="none", zorder=4)
 
 
 def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: FloatArray, low: float, high: float) -> None:
