@@ -560,8 +560,7 @@ class _EdgeLoad:
 
 def _moments(rule: BoundaryRule) -> tuple[FloatArray, FloatArray]:
     """Points of a part, and the weights that give the integrals of g and of g times each coordinate, (n, 1 + d)."""
-    blocks = list(rule.blocks(65536))
-    x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
+    x, w, _ = galerkin.gathered(rule.blocks(65536))
     along = (x - x.mean(axis=0)) / max(float(np.ptp(x, axis=0).max()), np.finfo(np.float64).tiny)
     return x, w[:, None] * np.hstack([np.ones((len(x), 1)), along])
 
@@ -659,26 +658,22 @@ def diagonalised(space: WhitenedSpace) -> WhitenedSpace:
 def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, float]) -> LinearPDE:
     """The PDE whose affine coefficients take the values ``new``."""
     changes: dict[str, Any] = {}
-    d = pde.domain.dimension
     for name in ("diffusion", "velocity", "reaction"):
         current = getattr(pde, name)
-        if name in new:
-            if callable(current) and old[name] == 0.0 != new[name]:
-                raise ValueRangeError(
-                    f"{name} is a function that this space has already multiplied by 0; ask the space it came from."
-                )
-            if callable(current):
-                changes[name] = current if new[name] == old[name] else scaled(current, new[name] / old[name])
-            else:
-                changes[name] = new[name]
-    if "diffusion.xx" in new:
-        tensor = np.zeros((d, d))
-        for a in range(d):
-            for b in range(a, d):
-                tensor[a, b] = tensor[b, a] = new[f"diffusion.{'xyz'[a]}{'xyz'[b]}"]
-        changes["diffusion"] = tensor
-    if "velocity.x" in new:
-        changes["velocity"] = np.array([new[f"velocity.{'xyz'[a]}"] for a in range(d)])
+        entries = {key.partition(".")[2]: value for key, value in new.items() if key.partition(".")[0] == name}
+        if callable(current) and old[name] == 0.0 != new[name]:
+            raise ValueRangeError(
+                f"{name} is a function that this space has already multiplied by 0; ask the space it came from."
+            )
+        if callable(current):
+            changes[name] = current if new[name] == old[name] else scaled(current, new[name] / old[name])
+        elif "" in entries:
+            changes[name] = entries[""]
+        elif entries:
+            changes[name] = array = np.zeros((pde.domain.dimension,) * len(next(iter(entries))))
+            for axes, value in entries.items():
+                index = tuple(map(galerkin.AXES.index, axes))
+                array[index] = array[index[::-1]] = value
     exchange = {name.removeprefix("robin."): value for name, value in new.items() if name.startswith("robin.")}
     if exchange:
         conditions: dict[str, Any] = dict(pde.conditions)

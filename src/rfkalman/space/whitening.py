@@ -394,8 +394,7 @@ def _defect(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> f
     whitening")."""
     mass = np.zeros((T.shape[1], T.shape[1]))
     for _, w, Psi in galerkin.whitened_blocks(features, T, rule, memory):
-        weighted = np.sqrt(w)[:, None] * Psi
-        mass += weighted.T @ weighted
+        mass += galerkin.weighted_gram(w, Psi)
     return float(np.abs(np.linalg.eigvalsh(mass) - 1.0).max())
 
 
@@ -499,9 +498,7 @@ def _measure(
     operator_defect = 0.0
     if pde.has_functions:
         # eta cannot see a coefficient that the rule under-resolves; a second assembly can.
-        second = galerkin.assemble(pde, features, T, check, memory, edges)
-        first = sum((t.value * t.matrix for t in assembly.terms), np.zeros((T.shape[1], T.shape[1])))
-        other = sum((t.value * t.matrix for t in second.terms), np.zeros_like(first))
+        first, other = assembly.stiffness, galerkin.assemble(pde, features, T, check, memory, edges).stiffness
         operator_defect = float(np.linalg.norm(other - first, 2) / np.linalg.norm(first, 2))
         if operator_defect > ETA_WARN:
             warnings.warn(
@@ -517,7 +514,6 @@ def _measure(
             SpaceWarning,
             stacklevel=3,
         )
-    K = sum((t.value * t.matrix for t in assembly.terms), np.zeros((T.shape[1], T.shape[1])))[:r, :r]
-    spectrum = np.linalg.eigvalsh(symmetrise(K))
+    spectrum = np.linalg.eigvalsh(symmetrise(assembly.stiffness[:r, :r]))
     peclet = assembly.fastest / np.sqrt(assembly.slowest_diffusion * max(float(spectrum[-1]), 1e-300))
     return {"eta": eta, "operator_defect": operator_defect, "leverage": leverage, "peclet": float(peclet)}
