@@ -16,7 +16,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
     "model": {"xarray"},
-    "report": {"matplotlib"},
+    "report": {"matplotlib", "jinja2", "markupsafe", "PIL"},
     "research": {"matplotlib"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},

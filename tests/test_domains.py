@@ -25,7 +25,7 @@ def test_a_box_knows_its_size_and_its_faces(d):
     assert box.dimension == d and box.volume == 2.0**d
     assert_array_equal(box.side, np.full(d, 2.0))
     assert box.parts == ("x-", "x+", "y-", "y+", "z-", "z+")[: 2 * d]
-    assert box.is_box
+    assert box.aligns and box.smooth_window
 
 
 def test_an_interval_may_be_given_by_two_numbers():

@@ -15,19 +15,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 
 from rfkalman.core.errors import ArchiveError, ShapeError, ValueRangeError
-from rfkalman.domains import Ball, Box, Domain, Polygon
+from rfkalman.domains import Ball, BallWindow, Box, BoxWindow, Domain, Polygon, PolygonWindow, Window
+from rfkalman.domains.base import order_for
 from rfkalman.features import (
-    BallCutoff,
-    BoxCutoff,
     Constant,
     CornerRFF,
-    Cutoff,
     DirichletSine,
     ELUNetwork,
     FeatureMap,
     GaussianRFF,
     PeriodicRFF,
-    PolygonCutoff,
     Recipe,
     TanhNetwork,
     bubble,
@@ -37,11 +34,16 @@ from rfkalman.features import (
     patches,
     restore,
 )
-from rfkalman.features.base import reseeded
-from rfkalman.features.cutoffs import cutoff_of, polygon_edges
-from rfkalman.features.taper import LARGEST_BEND, LARGEST_SLOPE, smooth_step
+from rfkalman.features.base import LARGEST_BEND, LARGEST_SLOPE, reseeded, smooth_step
 
 EPS = np.finfo(float).eps
+
+
+def orders(features: FeatureMap, floor: float, aligned: bool = False) -> tuple[int, ...]:
+    """Points per axis that the bandwidth calls for."""
+    return order_for(features.bandwidth(floor, aligned))
+
+
 RFF = GaussianRFF(6, length_scale=0.5, seed=2)
 
 INTERVAL = Box([-1.0], [1.5])
@@ -176,7 +178,7 @@ def test_values_are_new_arrays_and_no_points_are_no_rows(name):
     values, gradients = features.jet(x[:0])
     assert values.shape == (0, features.n_features)
     assert gradients.shape == (domain.dimension, 0, features.n_features)
-    assert len(features.quadrature_order(1e-8)) == len(features.composite_order(1e-8)) == domain.dimension
+    assert len(features.bandwidth(1e-8)) == len(features.bandwidth(1e-8, aligned=True)) == domain.dimension
 
 
 @FAMILIES
@@ -198,7 +200,7 @@ def test_restored_maps_are_the_same_bits(name):
         assert_array_equal(getattr(again, claim), getattr(features, claim))
     assert again.settings() == features.settings()
     assert again.zero_parts == features.zero_parts and again.zero_trace == features.zero_trace
-    assert again.quadrature_order(1e-9) == features.quadrature_order(1e-9)
+    assert orders(again, 1e-9) == orders(features, 1e-9)
 
 
 @FAMILIES
@@ -255,7 +257,7 @@ def test_moving_the_domain_changes_nothing(name):
     here, there = recipe.bind(domain), restated(recipe, shift, 1.0).bind(there)
     assert_allclose(there(x + shift), here(x), atol=1e-6)
     assert_allclose(there.jet(x + shift)[1], here.jet(x)[1], rtol=1e-5, atol=1e-4)
-    assert there.quadrature_order(1e-8) == here.quadrature_order(1e-8)
+    assert orders(there, 1e-8) == orders(here, 1e-8)
 
 
 @pytest.mark.parametrize("name", [name for name in families() if name != "log-axis"])
@@ -272,7 +274,7 @@ def test_units_of_length_are_the_users(name):
     gradients = small.jet(x)[1]
     assert_allclose(factor * large.jet(factor * x)[1], gradients, atol=1e-10 * np.abs(gradients).max())
     assert_allclose(factor * large.sup_gradients, small.sup_gradients, rtol=1e-12)
-    assert large.quadrature_order(1e-8) == small.quadrature_order(1e-8)
+    assert orders(large, 1e-8) == orders(small, 1e-8)
 
 
 @FAMILIES
@@ -331,7 +333,7 @@ def test_the_window_of_all_faces_is_the_papers_bubble_bit_by_bit():
         x = inside(box)
         s = (x - box.lower) / box.side
         beta = (s * (1.0 - s)).prod(axis=1)
-        whole, named = BoxCutoff(box.lower, box.side), cutoff_of(box, box.parts)
+        whole, named = BoxWindow(box.lower, box.side), box.window(box.parts)
         assert_array_equal(whole(x), beta)
         assert_array_equal(named(x), beta)
         assert_array_equal(bubble(RFF).bind(box)(x), bubble(RFF, box.parts).bind(box)(x))
@@ -384,13 +386,13 @@ def test_polygon_windows_are_the_joined_edge_functions_to_all_digits(name, join)
     A point at distance r from an edge knows it to eps / r.
     """
     domain = DOMAINS[name]
-    edges, size = polygon_edges(domain), float(domain.side.max())
-    cutoff = PolygonCutoff(edges, edges[:, 0], size, join)
+    edges, size = domain.window(domain.parts).segments, float(domain.side.max())
+    window = PolygonWindow(edges, edges[:, 0], size, join)
     close, distance = near_vertices(domain.exterior, domain)
     x = np.vstack([inside(domain, 20), close[::9]])
     exact = np.array([float(distance_function(*(mpmath.mpf(c) for c in p / size), edges / size, join)) for p in x])
     reach = np.concatenate([np.full(20, 1e-3), distance[::9]])
-    assert (np.abs(cutoff(x) / exact - 1) <= 40 * EPS * (1 + size / reach / 0.05)).all()
+    assert (np.abs(window(x) / exact - 1) <= 40 * EPS * (1 + size / reach / 0.05)).all()
 
 
 @pytest.mark.parametrize("name", PLANAR)
@@ -407,12 +409,12 @@ def test_polygon_window_gradients_are_exact_up_to_the_vertices(name):
     some = np.union1d(np.arange(0, len(x), 7), np.flatnonzero(ahead))
     assert ahead.any() or name != "ell"
     x, distance = x[some], distance[some]
-    edges, size = polygon_edges(domain), float(domain.side.max())
+    edges, size = domain.window(domain.parts).segments, float(domain.side.max())
     for parts in (domain.parts, domain.parts[:1]):
         chosen = edges[[part in parts for part in domain.parts]] / size
-        cutoff = cutoff_of(domain, parts)
-        beta, gradient = cutoff.jet(x)
-        assert_array_equal(beta, cutoff(x))
+        window = domain.window(parts)
+        beta, gradient = window.jet(x)
+        assert_array_equal(beta, window(x))
         exact = np.array([distance_gradient(p / size, chosen) for p in x]).T
         assert (np.abs(gradient * size - exact).max(axis=0) <= 1e-14 + 40 * EPS * size / distance).all()
         # Control: the gradient of the nearest edge alone, a unit vector, is not it.
@@ -428,20 +430,20 @@ def test_windows_are_distances_to_first_order(name):
         for part in there.parts:
             x, normal = on_part(there, part)
             unit = there.radius if isinstance(there, Ball) else there.side.max()
-            gradient = cutoff_of(there, (part,)).jet(x)[1]
+            gradient = there.window((part,)).jet(x)[1]
             assert_allclose(gradient * unit, -normal.T, atol=1e-12 + 40 * EPS * (1 + shift))
 
 
 def test_polygon_windows_at_a_vertex_are_zero_with_a_finite_gradient():
     """No gradient exists there; what is returned must not poison a sum over points."""
-    beta, gradient = cutoff_of(ELL, ELL.parts).jet(ELL.exterior)
+    beta, gradient = ELL.window(ELL.parts).jet(ELL.exterior)
     assert_array_equal(beta, 0.0)
     assert np.isfinite(gradient).all()
 
 
-def largest(cutoff: Cutoff, x: np.ndarray, h: float) -> tuple[float, float, float]:
-    beta, gradient = cutoff.jet(x)
-    hessian = differences(lambda y: cutoff.jet(y)[1].T, x, h)
+def largest(window: Window, x: np.ndarray, h: float) -> tuple[float, float, float]:
+    beta, gradient = window.jet(x)
+    hessian = differences(lambda y: window.jet(y)[1].T, x, h)
     return (
         float(beta.max()),
         float(np.sqrt(np.square(gradient).sum(axis=0)).max()),
@@ -456,15 +458,15 @@ def test_smooth_window_bounds_are_attained(name):
     rng = np.random.default_rng(3)
     for _ in range(8):
         some = [part for part in domain.parts if rng.random() < 0.6] or [domain.parts[0]]
-        cutoff = cutoff_of(domain, some)
+        window = domain.window(some)
         if isinstance(domain, Box):
             x = domain.grid(25)
         else:
             e = rng.standard_normal((1, domain.dimension))
             radii = np.linspace(domain.inner_radius or 0.0, domain.radius, 4001)
             x = domain.centre + radii[:, None] * e / np.linalg.norm(e)
-        have = largest(cutoff, x, 1e-3)
-        want = (cutoff.sup_value, cutoff.sup_gradient, cutoff.sup_curvature)
+        have = largest(window, x, 1e-3)
+        want = (window.sup_value, window.sup_gradient, window.sup_curvature)
         # Differences of polynomials of degree four by a fourth-order formula are exact but for eps / h.
         for bound, value in zip(want, have, strict=True):
             assert value <= bound * (1 + 1e-9) + 1e-11
@@ -478,16 +480,16 @@ def test_polygon_window_bounds_hold_and_curvature_has_none(name):
     vertices = np.concatenate([domain.exterior, *domain.holes])
     x = np.vstack([inside(domain, 4000), near_vertices(vertices, domain)[0]])
     for parts in (domain.parts, domain.parts[:1]):
-        cutoff = cutoff_of(domain, parts)
-        beta, gradient = cutoff.jet(x)
-        assert beta.max() <= cutoff.sup_value
-        assert np.sqrt(np.square(gradient).sum(axis=0)).max() <= cutoff.sup_gradient
-        assert cutoff.sup_curvature == math.inf
+        window = domain.window(parts)
+        beta, gradient = window.jet(x)
+        assert beta.max() <= window.sup_value
+        assert np.sqrt(np.square(gradient).sum(axis=0)).max() <= window.sup_gradient
+        assert window.sup_curvature == math.inf
     # The bound on the value is of the right size; the bound on the gradient is generous.
-    cutoff = cutoff_of(domain, domain.parts)
-    assert cutoff.sup_value < 10 * cutoff(x).max() and cutoff.sup_gradient < 100 / domain.side.max()
+    window = domain.window(domain.parts)
+    assert window.sup_value < 10 * window(x).max() and window.sup_gradient < 100 / domain.side.max()
     close, distance = near_vertices(domain.exterior[:1], domain)
-    bends = [largest(cutoff, close[distance == r], 1e-3 * r)[2] * r for r in (1e-2, 1e-3, 1e-4)]
+    bends = [largest(window, close[distance == r], 1e-3 * r)[2] * r for r in (1e-2, 1e-3, 1e-4)]
     assert 0.5 < bends[2] / bends[1] < 2 and bends[2] > 1e-2
 
 
@@ -677,7 +679,7 @@ def test_every_corner_has_its_own_draw_and_longer_draws_begin_with_shorter_ones(
 def lowest_eigenvalue(recipe: Recipe, domain: Domain, floor: float, trace: float | None) -> float:
     """Of the Dirichlet Laplacian: whiten, drop the directions with a trace, project. Slow and obvious."""
     features = recipe.bind(domain)
-    order = features.quadrature_order(floor)
+    order = orders(features, floor)
     rule = domain.quadrature(order)
     root = np.sqrt(rule.weights)[:, None]
     _, s, Vt = np.linalg.svd(np.linalg.qr(root * features(rule.points), mode="r"))
@@ -824,7 +826,7 @@ def test_the_constant_is_one():
     assert_array_equal(values, 1.0)
     assert_array_equal(gradients, 0.0)
     assert features.envelope == 1.0 and features.gradient_envelope == 0.0
-    assert features.quadrature_order(1e-12) == (1, 1, 1)
+    assert orders(features, 1e-12) == (1, 1, 1)
 
 
 # --- patches ----------------------------------------------------------------------------------------------------
@@ -1080,7 +1082,7 @@ def test_features_in_a_logarithm_resolve_a_boundary_layer():
 
 def defect(features: FeatureMap, domain: Domain, floor: float, composite: bool = False, part: float = 1.0) -> float:
     """Whiten on the rule the map asks for (or a part of it), measure on the check rule."""
-    order = features.composite_order(floor) if composite else features.quadrature_order(floor)
+    order = orders(features, floor, aligned=True) if composite else orders(features, floor)
     order = tuple(max(int(part * n), 4) for n in order)
     if composite:
         rules = [domain.quadrature(n, breaks=features.breaks) for n in (order, tuple(n + 7 for n in order))]
@@ -1140,12 +1142,10 @@ def test_a_rule_composite_on_the_breaks_is_spectral():
         middle = BOX.lower[axis] + BOX.side[axis] / 2
         assert_allclose(line, middle + BOX.side[axis] / 16 * np.array([-1, 1]))
     assert defect(features, BOX, 1e-12, composite=True) < 1e-6
-    assert all(
-        n < m / 2 for n, m in zip(features.composite_order(1e-12), features.quadrature_order(1e-12), strict=True)
-    )
+    assert all(n < m / 2 for n, m in zip(orders(features, 1e-12, aligned=True), orders(features, 1e-12), strict=True))
     smooth = RFF.bind(BOX)
     assert all(line.size == 0 for line in smooth.breaks)
-    assert smooth.composite_order(1e-9) == smooth.quadrature_order(1e-9)
+    assert orders(smooth, 1e-9, aligned=True) == orders(smooth, 1e-9)
 
 
 def test_corner_orders_count_the_oscillations_of_zeta():
@@ -1153,25 +1153,27 @@ def test_corner_orders_count_the_oscillations_of_zeta():
     features = CornerRFF(30).bind(ELL)
     fastest = np.linalg.norm(features.weights[0], axis=1).max()
     phase = 2 * fastest * (math.sqrt(2) / 2) ** (2 / 3)
-    assert features.quadrature_order(1e-9) == (math.ceil(phase / 2) + 14,) * 2
+    assert orders(features, 1e-9) == (math.ceil(phase / 2) + 14,) * 2
     windowed = CornerRFF(30).bind(FRAME)
-    assert windowed.quadrature_order(1e-9)[0] > 14
+    assert orders(windowed, 1e-9)[0] > 14
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------
 
 
-class Cloud:
-    """A domain of no known shape."""
+class Cloud(Domain):
+    """A domain of a new shape: what every domain must answer, and nothing else."""
 
-    is_box = False
-    dimension = 2
-    lower, upper, side = np.zeros(2), np.ones(2), np.ones(2)
-    parts = native_parts = ("rim",)
-    names: dict[str, str] = {}  # noqa: RUF012
+    lower, upper, names = np.zeros(2), np.ones(2), {}
+    volume, native_parts = 1.0, ("rim",)
 
-    def reentrant_corners(self) -> tuple:
-        return ()
+    def contains(self, x: np.ndarray) -> np.ndarray:
+        return Box(self.lower, self.upper).contains(x)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.random((n, 2))
+
+    quadrature = pieces = rule_within = _native_rule = None
 
 
 @pytest.mark.parametrize(
@@ -1186,15 +1188,15 @@ class Cloud:
         (lambda: bubble(RFF, []), ValueRangeError, "parts must be names.*all parts.*unwindowed"),
         (lambda: bubble(RFF, [3]), ValueRangeError, r"parts must be names.*got \[3\]"),
         (lambda: bubble(RFF).bind(Cloud()), ValueRangeError, "a box, a ball and a polygon.*Cloud.*unwindowed"),
-        (lambda: BoxCutoff([0.0], [1.0], ["y-"]), ValueRangeError, r"among x-, x\+; got 'y-'"),
+        (lambda: BoxWindow([0.0], [1.0], ["y-"]), ValueRangeError, r"among x-, x\+; got 'y-'"),
         (
-            lambda: BallCutoff([0.0, 0.0], 1.0, 2.0),
+            lambda: BallWindow([0.0, 0.0], 1.0, 2.0),
             ValueRangeError,
-            "inner_radius must be below the radius 1.0; got 2.0",
+            "inner_radius must be below radius; got 2.0 and 1.0",
         ),
-        (lambda: BallCutoff([0.0, 0.0], 1.0, None, ["inner"]), ValueRangeError, "among outer; got 'inner'"),
+        (lambda: BallWindow([0.0, 0.0], 1.0, None, ["inner"]), ValueRangeError, "among outer; got 'inner'"),
         (
-            lambda: PolygonCutoff(np.zeros((3, 2)), np.zeros((3, 2)), 1.0),
+            lambda: PolygonWindow(np.zeros((3, 2)), np.zeros((3, 2)), 1.0),
             ShapeError,
             r"segments must have shape \(E, 2, 2\)",
         ),

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 import rfkalman as rk
 from rfkalman.core.errors import OutsideDomainError, QuadratureError, QuadratureWarning, SpaceWarning
 from rfkalman.domains.pieces import BoxPieces, SimplexPieces, clipped
-from rfkalman.domains.simplex import determinants
+from rfkalman.domains.rules import determinants
 from rfkalman.statespace.values import Gaussian
 
 LINE = rk.Interval(0.0, 1.0)

@@ -30,8 +30,8 @@ def test_the_version_stands_in_one_place():
 @pytest.mark.parametrize("old", [*MOVED, "baselines.grid", "experiments.catalogue"])
 def test_a_module_path_of_the_first_version_goes_on_with_a_warning(old):
     """Modules moved into rooms; what people wrote against the first version imports the very same objects."""
-    head, _, tail = old.partition(".")
-    new = ".".join(part for part in ("rfkalman", MOVED[head], tail) if part)
+    head = old if old in MOVED else old.partition(".")[0]
+    new = f"rfkalman.{old}".replace(head, MOVED[head], 1)
     sys.modules.pop(f"rfkalman.{old}", None)
     with pytest.warns(DeprecationWarning, match=f"is now {re.escape(new)}"):
         module = importlib.import_module(f"rfkalman.{old}")

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 import rfkalman as rk
 from rfkalman import report
 from rfkalman.core.errors import MissingExtraError, ShapeError, ValueRangeError
-from rfkalman.report import _draw
+from rfkalman.report import plots
 
 pytest.importorskip("matplotlib")
 
@@ -171,10 +171,10 @@ def test_truth_and_mean_share_one_scale_and_the_error_is_centred(plate: rk.Field
 
 def test_residuals_count_in_units_of_the_std(plate: rk.Field) -> None:
     """A truth two stds above the mean gives -2 at every cell, outside the 90 % bands and inside the 99 % ones."""
-    residuals = _draw.standardised(plate, lambda x: plate.mean(x) + 2.0 * plate.std(x), 10)
+    residuals = plots.standardised(plate, lambda x: plate.mean(x) + 2.0 * plate.std(x), 10)
     assert residuals.shape == (50,)  # 10 cells along 2 m, 5 along 1 m
     assert_allclose(residuals, -2.0, rtol=1e-11)
-    assert_allclose(_draw.coverage(residuals, (0.5, 0.9, 0.99)), [0.0, 0.0, 1.0])
+    assert_allclose(plots.coverage(residuals, (0.5, 0.9, 0.99)), [0.0, 0.0, 1.0])
 
 
 def test_coverage_of_normal_residuals_is_nominal_and_of_overconfident_ones_is_not() -> None:
@@ -182,8 +182,8 @@ def test_coverage_of_normal_residuals_is_nominal_and_of_overconfident_ones_is_no
     z = np.random.default_rng(8).standard_normal(4000)
     levels = np.array([0.5, 0.9, 0.99])
     bound = 4.0 * np.sqrt(levels * (1.0 - levels) / z.size)
-    assert (np.abs(_draw.coverage(z, levels) - levels) < bound).all()
-    assert not (np.abs(_draw.coverage(2.0 * z, levels) - levels) < bound).any()
+    assert (np.abs(plots.coverage(z, levels) - levels) < bound).all()
+    assert not (np.abs(plots.coverage(2.0 * z, levels) - levels) < bound).any()
 
 
 def test_the_figure_prints_the_coverage_it_draws(plate: rk.Field) -> None:
@@ -191,8 +191,8 @@ def test_the_figure_prints_the_coverage_it_draws(plate: rk.Field) -> None:
     draw = plate.sample(1, seed=3)
     figure = report.compare(plate, lambda x: draw(x)[0], n=11, cells=20)
     ax = figure.axes[5]
-    residuals = _draw.standardised(plate, lambda x: draw(x)[0], 20)
-    share = _draw.coverage(residuals, (0.5, 0.9, 0.99))
+    residuals = plots.standardised(plate, lambda x: draw(x)[0], 20)
+    share = plots.coverage(residuals, (0.5, 0.9, 0.99))
     marked = ax.get_lines()[2]
     assert_allclose(marked.get_ydata(), share)
     assert f"90 % band holds {100 * share[1]:.1f} %" in ax.texts[0].get_text()

@@ -225,9 +225,9 @@ class Rearranged(FeatureMap):
     zero_parts = property(lambda self: self.inner.zero_parts)
     zero_trace = property(lambda self: self.inner.zero_trace)
     smallest_floor = property(lambda self: self.inner.smallest_floor)
-    sup_values = property(lambda self: self.factor * self.inner.sup_values[self.order])
-    sup_gradients = property(lambda self: self.factor * self.inner.sup_gradients[self.order])
-    sup_curvatures = property(lambda self: self.factor * self.inner.sup_curvatures[self.order])
+
+    def bounds(self):
+        return tuple(self.factor * bound[self.order] for bound in self.inner.bounds())
 
     def __call__(self, x):
         return np.ascontiguousarray(self.factor * self.inner(x)[:, self.order])
@@ -236,18 +236,8 @@ class Rearranged(FeatureMap):
         values, gradients = self.inner.jet(x)
         return self.factor * values[:, self.order], self.factor * gradients[:, :, self.order]
 
-    def quadrature_order(self, floor):
-        return self.inner.quadrature_order(floor)
-
-    def arrays(self):
-        return {}
-
-    def settings(self):
-        return {"kind": "rearranged"}
-
-    @classmethod
-    def _restored(cls, settings, arrays):
-        raise AssertionError("never saved")
+    def bandwidth(self, floor, aligned=False):
+        return self.inner.bandwidth(floor, aligned)
 
 
 def posterior(space, x):

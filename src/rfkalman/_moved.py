@@ -25,6 +25,11 @@ MOVED = {
     "assimilator": "online.assimilator",
     "baselines": "research.baselines",
     "experiments": "research.experiments",
+    "certificates.degrees": "certificates.polynomials",
+    "certificates.fine_basis": "certificates.exact_field",
+    "certificates.peak": "certificates.leverage",
+    "certificates.routes": "certificates.implicit_euler",
+    "certificates.trajectory": "certificates.exact_field",
 }
 
 
@@ -32,12 +37,10 @@ class _Moved(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        package, _, rest = fullname.partition(".")
-        head, _, tail = rest.partition(".")
-        if package != "rfkalman" or head not in MOVED:
-            return None
-        place = ".".join(part for part in (package, MOVED[head], tail) if part)
-        return ModuleSpec(fullname, self, loader_state=place)
+        for old, new in MOVED.items():
+            if f"{fullname}.".startswith(f"rfkalman.{old}."):
+                return ModuleSpec(fullname, self, loader_state=fullname.replace(old, new, 1))
+        return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         warnings.warn(f"{spec.name} is now {spec.loader_state}.", DeprecationWarning, stacklevel=2)

@@ -12,6 +12,7 @@ import rfkalman as rk
 from rfkalman.core.errors import ConformityError, OutsideDomainError, ShapeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.research.baselines import pielm
+from rfkalman.research.baselines.base import LinearField
 from rfkalman.statespace.values import Gaussian, Observation
 
 BOX = rk.Box([0.0, 1.0], [1.0, 3.0])
@@ -115,7 +116,7 @@ def test_the_posterior_is_one_kalman_update_of_the_stacked_rows(scale_rows):
     at_once = kalman.analyse(prior, stacked, np.concatenate([values for _, values in observed]))
     x = BOX.sample(30, np.random.default_rng(2))
     for belief in (at_once, one_by_one):
-        other = pielm.PIELMField(features, belief)
+        other = LinearField(features, belief)
         assert_allclose(field.mean(x), other.mean(x), atol=1e-9)
         assert_allclose(field.std(x), other.std(x), atol=1e-9)
     assert_allclose(field.log_evidence, at_once.log_evidence, rtol=1e-9)
@@ -213,7 +214,7 @@ def test_scaled_rows_do_not_depend_on_the_units_of_the_equation():
 def test_the_prior_of_the_coefficients_has_the_field_std_it_is_asked_for():
     """Random phases: |Phi|^2 averages half its bound; within a tenth over the box for 400 waves."""
     features = rk.GaussianRFF(400, 0.3).bind(BOX)
-    field = pielm.PIELMField(features, pielm.coefficient_prior(features, 2.0))
+    field = LinearField(features, pielm.coefficient_prior(features, 2.0))
     std = field.std(BOX.sample(500, np.random.default_rng(7)))
     assert_allclose(np.sqrt(np.mean(std**2)), 2.0, rtol=0.1)
 
@@ -223,7 +224,7 @@ def test_the_prior_of_the_coefficients_has_the_field_std_it_is_asked_for():
     [
         (rk.ELUNetwork(5, 0.3), BOX, "ELUMap has kinks"),
         (rk.patches(rk.GaussianRFF(5, 0.3), 2), BOX, "has none here"),
-        (rk.bubble(rk.GaussianRFF(5, 0.3)), rk.Polygon([[0, 0], [1, 0], [0, 1]]), "Window has none here"),
+        (rk.bubble(rk.GaussianRFF(5, 0.3)), rk.Polygon([[0, 0], [1, 0], [0, 1]]), "Windowed has none here"),
     ],
     ids=["elu", "patches", "polygon window"],
 )

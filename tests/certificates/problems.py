@@ -12,7 +12,7 @@ from tests.certificates.fields import LINE
 import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import contraction as co
-from rfkalman.certificates import routes as rt
+from rfkalman.certificates import implicit_euler as rt
 from rfkalman.filters import kalman
 from rfkalman.research.experiments.truth import SineSeries
 

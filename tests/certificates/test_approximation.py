@@ -12,7 +12,7 @@ from tests.certificates.fields import LINE, bubble_line, hump
 
 import rfkalman as rk
 from rfkalman.certificates import approximation as ap
-from rfkalman.certificates.trajectory import SpaceTrajectory
+from rfkalman.certificates.exact_field import SpaceTrajectory
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.research.experiments.truth import SineSeries
 

@@ -35,7 +35,7 @@ def test_the_bubble_adjusts_gradient_and_curvature_bounds(box):
         steepest = np.sqrt((gradients**2).sum(axis=0)).max(axis=0)
         assert (steepest <= features.sup_gradients).all()
         assert (curvature_norms(features, x).max(axis=0) <= features.sup_curvatures * (1.0 + 1e-4)).all()
-        without += int((steepest > features.cutoff.sup_value * features.inner.sup_gradients).any())
+        without += int((steepest > features.window.sup_value * features.inner.sup_gradients).any())
     # Control: without the adjustment the bound is wrong in most draws.
     assert without > 20
 
@@ -95,15 +95,15 @@ def test_windowed_envelopes_bound_windowed_draws():
     for seed in range(30):
         features = rk.bubble(rk.GaussianRFF(12, 0.3, seed=seed)).bind(SQUARE)
         inner = envelopes.drawn_envelopes(features.inner)
-        outer = inner.windowed(features.cutoff)
+        outer = inner.windowed(features.window)
         assert_allclose(outer.values, features.envelope, rtol=1e-12)
         assert features.gradient_envelope <= outer.gradients * (1.0 + 1e-12)
-        assert features.gradient_envelope > features.cutoff.sup_value**2 * inner.gradients
+        assert features.gradient_envelope > features.window.sup_value**2 * inner.gradients
 
 
 def test_certificates_of_the_law_carry_its_failure_probability():
     """First order leans on G alone, two envelopes on both; a window makes G lean on both."""
-    cutoff = rk.bubble(rk.GaussianRFF(4, 0.3)).bind(UNIT).cutoff
+    cutoff = rk.bubble(rk.GaussianRFF(4, 0.3)).bind(UNIT).window
     elu = envelopes.elu_envelopes(8, 1, 1.0, 1.0, 5.0, 0.0, 0.02)
     fourier = envelopes.rff_envelopes(10, 1, 1 / 0.15, 0.01)
     space = line_space(0)
@@ -118,7 +118,7 @@ def test_certificates_of_the_law_carry_its_failure_probability():
 def test_certificates_of_the_law_hold_as_often_as_they_say():
     """100 draws of the bubble. The bound is far looser than its failure probability allows; control: with an envelope
     of zero it fails for most of them."""
-    cutoff = rk.bubble(rk.GaussianRFF(4, 0.3)).bind(UNIT).cutoff
+    cutoff = rk.bubble(rk.GaussianRFF(4, 0.3)).bind(UNIT).window
     known = envelopes.rff_envelopes(10, 1, 1 / 0.15, 0.1).windowed(cutoff)
     nothing = envelopes.Envelopes(0.0, 0.0)
     failed = empty = 0

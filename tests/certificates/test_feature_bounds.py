@@ -54,7 +54,7 @@ def test_monte_carlo_bound_fails_no_more_often_than_stated():
 
 def test_a_window_scales_the_bound_by_its_supremum():
     """Dirichlet-bubble corollary: the factor 4^-d, and a windowed target respects it."""
-    window = rk.bubble(rk.GaussianRFF(3, 0.25)).bind(LINE).cutoff
+    window = rk.bubble(rk.GaussianRFF(3, 0.25)).bind(LINE).window
     assert window.sup_value == 0.25
     errors = section_errors(300, 40, [0.3, 0.5], np.random.default_rng(2), window)
     bound = fb.rff_bound(40, math.sqrt(2.0), 2, 0.1, window_sup=window.sup_value)

@@ -15,10 +15,10 @@ from rfkalman.certificates.field_error import TOO_NARROW, Truths, exact_truth, f
 from rfkalman.core.errors import ShapeError
 from rfkalman.filters import kalman
 from rfkalman.problem import Problem
-from rfkalman.problem.certified import certify_problem
+from rfkalman.problem.certify import certify_problem
 from rfkalman.propagators import Exponential
 from rfkalman.research.experiments import streaming
-from rfkalman.research.experiments.certified import BENCHMARKS
+from rfkalman.research.experiments.benchmark_certificates import BENCHMARKS
 from rfkalman.research.experiments.draws import SQUARE
 from rfkalman.research.experiments.truth import SineSeries, bumps
 

@@ -25,3 +25,11 @@ def test_a_line_reads_as_a_verdict():
     assert str(Finding("gram", "", "sensors", 16565.0, 24.0, False)) == "FAILS  sensors: 16565  (limit 24)"
     assert str(Finding("gram", "", "alpha", 1.23456e6)) == "       alpha: 1.235e+06"
     assert (shown(math.inf), shown(0.0), shown(2.0e7)) == ("inf", "0", "2e+07")
+
+
+def test_the_verdict_follows_from_value_and_limit_and_a_remedy_only_from_a_failure():
+    """One rule for every certificate: at most the limit holds, and what holds needs no remedy."""
+    above, at = (Finding("gram", "", "deviation", value, 0.5, remedy="more sensors") for value in (0.7, 0.5))
+    assert (above.holds, above.remedy, at.holds, at.remedy) == (False, "more sensors", True, "")
+    assert Finding("gram", "", "alpha", 0.7, remedy="more sensors").holds is None
+    assert Finding("dynamics", "", "observed order", 2.0, 0.9, True).holds, "a lower limit is said by its certificate"

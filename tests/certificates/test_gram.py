@@ -153,7 +153,7 @@ def test_impossible_requests_are_explained():
     for eta in (0.0, 1.0, math.nan):
         with pytest.raises(ValueRangeError, match="eta must"):
             gram.chernoff(10, 96.0, 61, eta)
-    with pytest.raises(ValueRangeError, match="failure_prob must lie between 0 and 1"):
+    with pytest.raises(ValueRangeError, match="failure_prob must lie strictly between 0 and 1"):
         gram.sample_size(96.0, 61, 0.5, 1.0)
     with pytest.raises(ShapeError, match="at least one reading"):
         gram.deviation(np.zeros((0, 3)))

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from tests.certificates.draws import L_SHAPE, SQUARE, UNIT, largest, line_space, paper_space
 
 import rfkalman as rk
-from rfkalman.certificates import degrees, envelopes, leverage
+from rfkalman.certificates import envelopes, leverage, polynomials
 from rfkalman.core.errors import ConformityError
 
 
@@ -25,7 +25,7 @@ def paper_draw():
 # -- polynomials in place of features ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("function", "tail"), [(np.cos, degrees.wave_tail), (np.tanh, degrees.tanh_tail)])
+@pytest.mark.parametrize(("function", "tail"), [(np.cos, polynomials.wave_tail), (np.tanh, polynomials.tanh_tail)])
 def test_a_cut_chebyshev_series_is_no_farther_than_its_tail(function, tail):
     """The series from 2000 nodes, cut at degree n, on 4001 points; tails are held against it down to 1e-9, far
     above the rounding of 2000 terms.
@@ -45,7 +45,7 @@ def test_a_cut_chebyshev_series_is_no_farther_than_its_tail(function, tail):
 
 
 def test_a_feature_without_slope_is_a_polynomial_of_degree_zero():
-    for tail in (degrees.wave_tail, degrees.tanh_tail):
+    for tail in (polynomials.wave_tail, polynomials.tanh_tail):
         assert tail(np.zeros(2), 1).tolist() == [0.0, 0.0]
 
 
@@ -117,7 +117,7 @@ def test_the_certificate_is_above_the_truth_and_within_three_of_it(place, floor)
         # Climbing finds a peak on a curved edge to one percent: its grids are square.
         assert known <= found.realised * (1.0 + (1e-6 if domain.is_box else 1e-2)), name
         assert found.looseness <= (1.18 if domain.dimension == 1 else 1.79)
-        counts = [math.ceil(3.0 * n) for n in degrees.degrees_of(space, 1e-3).degrees]
+        counts = [math.ceil(3.0 * n) for n in polynomials.degrees_of(space, 1e-3).degrees]
         missed += largest_off_grid(space, domain, counts) < known * (1.0 - 1e-9)
     assert missed > len(cases) // 2
 
@@ -293,7 +293,7 @@ def test_findings_say_what_is_certified_and_what_would_tighten_it(paper_draw):
     assert not any(f.is_problem for f in loose.findings())
     assert {f.statement for f in tight.findings()} == {"Effective-rank leverage event"}
     assert tight.findings()[0].value == tight.realised and tight.findings()[1].value == tight.certified
-    known = envelopes.rff_envelopes(80, 2, 8.0, 0.05).windowed(space.features.cutoff)
+    known = envelopes.rff_envelopes(80, 2, 8.0, 0.05).windowed(space.features.window)
     assert "0.95" in leverage.first_order(space, 51, known, peak).findings()[1].quantity
 
 

@@ -15,11 +15,11 @@ from tests.certificates.fields import LINE, bubble_line, hump
 import rfkalman as rk
 from rfkalman.certificates import gram, leverage
 from rfkalman.certificates.approximation import projection_error
+from rfkalman.certificates.exact_field import SpaceTrajectory
 from rfkalman.certificates.overview import certify, is_implicit_euler
-from rfkalman.certificates.trajectory import SpaceTrajectory
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import kalman
-from rfkalman.research.experiments.certified import BENCHMARKS, certify_benchmark
+from rfkalman.research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
 from rfkalman.research.experiments.draws import SQUARE
 from rfkalman.research.experiments.truth import SineSeries, bumps
 
@@ -301,7 +301,7 @@ def test_misuse_raises():
     raw = rk.Observation(np.ones((3, 99)), std=0.1)
     with pytest.raises(ShapeError, match=r"observations\[5\]\.H has 99 coefficients.*space\(sensors\)"):
         certify(**(given | {"observations": [*given["observations"][:-1], raw]}))
-    with pytest.raises(ValueRangeError, match="eta must lie between 0 and 1"):
+    with pytest.raises(ValueRangeError, match="eta must lie strictly between 0 and 1"):
         certify(**given, eta=1.5)
     with pytest.raises(ValueRangeError, match="times must increase"):
         certify(**(given | {"times": TIMES[::-1]}))

@@ -12,7 +12,7 @@ from tests.certificates.fields import LINE, SQUARE, bubble_line, hump
 import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import ritz as rz
-from rfkalman.certificates.fine_basis import FineBasis
+from rfkalman.certificates.exact_field import FineBasis
 from rfkalman.core.errors import ConformityError, DefinitenessError, ValueRangeError
 from rfkalman.research.experiments.truth import SineSeries, bumps
 

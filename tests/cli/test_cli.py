@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from rfkalman.cli.app import run
-from rfkalman.research.experiments import mechanisms
+from rfkalman.research.experiments import error_mechanisms as mechanisms
 
 
 def test_reproduce_prints_a_table_and_writes_a_report(tmp_path, capsys):

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from skfem import Basis, BilinearForm, ElementTriP2, MeshTri, condense
 from skfem.helpers import dot, grad
 
-from rfkalman.research.experiments import honest
+from rfkalman.research.experiments import all_methods
 from rfkalman.research.experiments.streaming import DT, N_TIMES
 from rfkalman.research.experiments.truth import bumps
 
@@ -60,13 +60,13 @@ def elements():
 
 @pytest.fixture(scope="module")
 def contestants():
-    return honest.methods()
+    return all_methods.methods()
 
 
 def test_sine_series_and_finite_elements_agree(elements):
     """Two independent solutions: 40 x 40 quadratic elements are good to a few 1e-5 from the second reading on."""
     x = np.random.default_rng(0).uniform(0.02, 0.98, (200, 2))
-    series = honest.truth()
+    series = all_methods.truth()
     for n in (4, 10, 19):
         difference = np.abs(elements(x, n * DT) - series(x, n * DT)).max()
         assert difference < 1e-4, (n, difference)
@@ -83,7 +83,7 @@ def test_the_posterior_does_not_depend_on_who_made_the_truth(elements, contestan
     values = elements(points, DT * (N_TIMES - 1))
     inside = {"RFM-Kalman": [], "RFM-Kalman, the paper's space and step": []}
     for seed in range(6):
-        data = honest.record(elements, seed)
+        data = all_methods.record(elements, seed)
         for name, shares in inside.items():
             *_, field = contestants[name](data, seed)
             half = float(ndtri(0.95)) * field.std(points)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rfkalman.core.errors import RFKalmanError, ValueRangeError
 from rfkalman.io import _csv, _lines
+from rfkalman.io._columns import ByteColumn, decimals
 from rfkalman.io.readings import (
     REASONS,
     Chunk,
@@ -28,7 +29,7 @@ from rfkalman.io.readings import (
     read_csv,
     read_jsonl,
 )
-from rfkalman.io.timestamps import TimeRule, Zone, decimals
+from rfkalman.io.timestamps import TimeRule, Zone
 
 HEADER = b"time,sensor_id,value\n"
 T0 = "2024-01-02T03:04:05Z"
@@ -153,6 +154,11 @@ FORMATS = st.sampled_from(
 )
 
 
+def no_plain_line(self, block):
+    count = block.end.lines - block.start.lines
+    return np.zeros(count, dtype=bool), [[] for _ in self.header]
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(lines=LINES, format=FORMATS, end=st.sampled_from(["\n", "\r\n"]))
 def test_array_operations_read_what_the_line_parser_reads(lines, format, end):
@@ -160,11 +166,17 @@ def test_array_operations_read_what_the_line_parser_reads(lines, format, end):
     body = (end.join(lines) + end).encode("utf-8", "surrogatepass")
     fast = csv(body, format)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_csv.CsvTable, "_fast", lambda self, block, rows: (np.zeros(len(block.first), bool), None))
+        patch.setattr(_csv.CsvTable, "_plain", no_plain_line)
         slow = csv(body, format)
     assert rows(fast) == rows(slow)
     assert sorted(rejected(fast)) == sorted(rejected(slow))
     assert sum(c.skipped for c in fast) == sum(c.skipped for c in slow)
+
+
+def column_of(cells: list[bytes]) -> ByteColumn:
+    length = np.array([len(cell) for cell in cells])
+    buffer = np.frombuffer(b"".join(cells) + bytes(40), dtype=np.uint8)
+    return ByteColumn(buffer, np.cumsum(length) - length, length)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -182,10 +194,7 @@ def test_array_operations_read_what_the_line_parser_reads(lines, format, end):
 def test_decimals_are_rounded_as_float_rounds_them(cells):
     """Bit for bit: mantissa and power of ten are exact, so one division rounds correctly."""
     raw = [cell.encode()[:40] for cell in cells]
-    matrix = np.zeros((len(raw), 40), dtype=np.uint8)
-    for i, cell in enumerate(raw):
-        matrix[i, : len(cell)] = np.frombuffer(cell, dtype=np.uint8)
-    value, ok = decimals(matrix, np.array([len(cell) for cell in raw]))
+    value, ok = decimals(column_of(raw))
     for i in np.flatnonzero(ok):
         assert np.float64(float(raw[i])).tobytes() == value[i].tobytes()
 
@@ -193,10 +202,7 @@ def test_decimals_are_rounded_as_float_rounds_them(cells):
 def test_plain_decimals_take_the_fast_road():
     """Control for the test above: the mask is not simply False."""
     cells = [b"12.345", b"-0.5", b"7", b"+.25"]
-    matrix = np.zeros((4, 8), dtype=np.uint8)
-    for i, cell in enumerate(cells):
-        matrix[i, : len(cell)] = np.frombuffer(cell, dtype=np.uint8)
-    value, ok = decimals(matrix, np.array([len(c) for c in cells]))
+    value, ok = decimals(column_of(cells))
     assert ok.all() and value.tolist() == [12.345, -0.5, 7.0, 0.25]
 
 
@@ -389,8 +395,8 @@ def test_a_table_of_a_logger_is_read_with_all_its_lines():
     )
     layout = TableFormat(time="TIMESTAMP", sensor=None, known=("T_1", "T_2"), zone="UTC", names_line=2, data_line=5)
     with pytest.MonkeyPatch.context() as patch:
-        # Quoted cells take the fast road: the line parser is not called.
-        patch.setattr(_csv.CsvTable, "_line", lambda *a: pytest.fail("slow road"))
+        # Quoted cells take the fast road: no line is cut alone.
+        patch.setattr(_csv, "_cut", lambda texts, delimiter: pytest.fail("slow road") if texts else [])
         [chunk] = read_csv(io.BytesIO(data), layout)
     assert chunk.sensor.tolist() == ["T_1", "T_2", "T_1", "T_2"] and chunk.line.tolist() == [5, 5, 6, 6]
     np.testing.assert_array_equal(chunk.value, [12.5, np.nan, 12.25, -3.0])

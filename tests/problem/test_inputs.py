@@ -475,7 +475,7 @@ def test_a_rise_beyond_a_calm_sample_is_never_set_aside(tmp_path):
     problem = Problem.from_text(
         answered(problem_text(sensors(tmp_path), table), {"diffusion": "0.5 mm2/s", "zone": "UTC"})
     )
-    low, high = problem.numbers("input.range")
+    low, high = problem.converted.input.range
     assert (low, high) == (-273.15, np.inf)
     for unit, zero in (("degF", -459.67), ("K", 0.0)):
         lines(tmp_path / "readings.csv", [f"time,sensor_id,temperature_{unit}", *calm])

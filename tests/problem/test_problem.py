@@ -448,7 +448,7 @@ def test_file_and_python_round_trip(tables):
     again = Problem.from_text(text)
     assert again == problem
     assert again.to_toml() == text
-    assert again._numbers == problem._numbers
+    assert again.converted == problem.converted
     assert again.canonical() == problem.canonical()
 
 

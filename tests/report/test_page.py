@@ -18,15 +18,15 @@ from scipy.special import ndtri
 from tests.report.small_runs import WRITTEN_NS, Page, block, column, finished, hours, plate, seconds, whole
 
 from rfkalman.certificates.findings import Finding
+from rfkalman.certificates.overview import Overview
 from rfkalman.core.errors import ValueRangeError
+from rfkalman.domains import Box
 from rfkalman.problem import Problem, Setup
-from rfkalman.report import _page_data as data
-from rfkalman.report import _page_words as say
-from rfkalman.report._draw import plane_of
-from rfkalman.report._page_account import certificate_section
-from rfkalman.report._page_figures import _beside, drawn_of
-from rfkalman.report._png import encode, indexed
-from rfkalman.report.page import SECTIONS, ReportError, write_report
+from rfkalman.report import contents as data
+from rfkalman.report import words as say
+from rfkalman.report.figures import date_ticks, drawn_of, gaps, numbers_beside
+from rfkalman.report.page import SECTIONS, ReportError, render, write_report
+from rfkalman.report.strokes import encode, grid_of
 from rfkalman.runs import RunRecord
 from rfkalman.runs.record import Strip
 
@@ -153,7 +153,7 @@ def test_a_dollar_is_no_formula_and_a_line_stays_one_line() -> None:
 
 def test_text_that_cannot_be_encoded_is_replaced() -> None:
     """File names may hold bytes that are no text; a page must still be UTF-8."""
-    assert say.escape("a\udcffb\x00").encode("utf-8").decode() == "a\ufffdb\ufffd"
+    assert say.clean("a\udcffb\x00").encode("utf-8").decode() == "a\ufffdb\ufffd"
 
 
 # -- accounting -------------------------------------------------------------------------------------------------------
@@ -228,24 +228,25 @@ def test_shares_inside_the_bands_are_counted_reading_by_reading(soil: tuple[RunR
 
 def test_images_are_the_field(tmp_path: Path) -> None:
     """Basis functions evaluated once against the field's own maps: the same sums in another order, r <= 30 terms."""
-    with finished(tmp_path, plate(), seconds(3, ["W0", "W3"])) as (record, _):
+    with finished(tmp_path, plate(), seconds(3, ["W0", "W3"])) as (record, setup):
         at = int(record.analysis_times[-1])
         field = record.field_at(at)
-        plane = plane_of(field.space.pde.domain, (0, 1), 13, field.space.pde.domain.lower)
-        mean, std = data.Raster(plane, field.basis).images(record.belief_at(at))
-        assert_allclose(mean, plane.image(field.mean), rtol=1e-11, atol=1e-12)
-        assert_allclose(std, plane.image(field.std), rtol=1e-11, atol=1e-12)
+        grid = grid_of(field.space.pde.domain, (0, 1), 13)
+        (frame,) = data.frames_of(record, setup, [at], [grid]).frames
+        assert_allclose(frame.mean[0], grid.image(field.mean), rtol=1e-11, atol=1e-12)
+        assert_allclose(frame.std[0], grid.image(field.std), rtol=1e-11, atol=1e-12)
 
 
-def test_the_time_depth_picture_is_the_field_at_its_times(soil: tuple[RunRecord, Setup]) -> None:
+def test_the_columns_of_the_time_depth_picture_are_the_field_at_their_times(soil: tuple[RunRecord, Setup]) -> None:
     record, setup = soil
     times = data.column_times(record.analysis_times, 5)
-    x, mean, std = data.on_line(record, setup, times, 9)
-    assert mean.shape == std.shape == (9, 5)
-    for k, t in enumerate(times):
-        field = record.field_at(int(t))
-        assert_allclose(mean[:, k], field.mean(x[:, None]), rtol=1e-11)
-        assert_allclose(std[:, k], field.std(x[:, None]), rtol=1e-11)
+    grid = grid_of(setup.space.pde.domain, (0,), 9)
+    frames = data.frames_of(record, setup, times.tolist(), [grid]).frames
+    assert [frame.time_ns for frame in frames] == times.tolist() and len(frames) == 5
+    for frame in frames:
+        field = record.field_at(frame.time_ns)
+        assert_allclose(frame.mean[0], field.mean(grid.points), rtol=1e-11)
+        assert_allclose(frame.std[0], field.std(grid.points), rtol=1e-11)
 
 
 def test_unknowns_come_in_the_unit_of_the_problem_file(soil: tuple[RunRecord, Setup], soil_page: Page) -> None:
@@ -291,19 +292,26 @@ def test_certificates_are_shown_with_what_would_help(soil: tuple[RunRecord, Setu
     assert "One check found a problem: deviation <eta> is 0.7; more sensors & patience." in page.text
 
 
+def _certified(*findings: Finding) -> tuple[str, str]:
+    """The section of some findings: what stands above the fold, and what is folded away."""
+    text = render("run/certificates.html", found=Overview(findings, ()))
+    above, _, folded = text.partition("<details><summary>")
+    return above, folded
+
+
 def test_certificates_fold_away_and_only_what_matters_is_marked() -> None:
     """A sufficient condition that another one replaces is no problem: nothing red, and one sentence above the fold."""
     unharmed = Finding("gram", "A statement", "deviation", 0.7, 0.5, False, "more sensors", needed=False)
-    head, fold = certificate_section([unharmed, Finding("dynamics", "Another", "norm", 0.99, 1.0, True)])
-    assert head.startswith("<p>Nothing that was checked stands against the estimate")
-    assert fold.startswith("<details><summary>") and "not met, not needed" in fold and 'class="mark"' not in fold
-    harm = certificate_section([Finding("dynamics", "Another", "norm", 1.2, 1.0, False, "a smaller step")])
-    assert 'class="mark"' in harm[1] and "a smaller step" in harm[0]
+    above, folded = _certified(unharmed, Finding("dynamics", "Another", "norm", 0.99, 1.0, True))
+    assert above.startswith("<p>Nothing that was checked stands against the estimate")
+    assert "not met, not needed" in folded and 'class="mark"' not in folded
+    above, folded = _certified(Finding("dynamics", "Another", "norm", 1.2, 1.0, False, "a smaller step"))
+    assert 'class="mark"' in folded and "a smaller step" in above
 
 
 def test_without_certificates_there_is_no_section_and_with_none_a_sentence(soil_page: Page) -> None:
-    assert "certificates" not in soil_page.ids and certificate_section(None) == []
-    assert "none applies" in certificate_section([])[0]
+    assert "certificates" not in soil_page.ids
+    assert "none applies" in _certified()[0]
 
 
 def test_it_says_how_to_do_it_again(soil: tuple[RunRecord, Setup], soil_page: Page) -> None:
@@ -420,9 +428,9 @@ def test_a_pause_is_a_gap_only_against_its_surroundings() -> None:
     """An outage is one; readings that thin out steadily have none, although the last pause is 100 times the first."""
     regular = np.arange(40.0)
     regular[25:] += 30.0
-    assert_array_equal(np.flatnonzero(data.gaps(regular)), [24])
-    assert not data.gaps(np.geomspace(0.1, 100.0, 60)).any()
-    assert data.gaps(np.array([0.0, 1.0])).size == 1 and data.gaps(np.zeros(0)).size == 0
+    assert_array_equal(np.flatnonzero(gaps(regular)), [24])
+    assert not gaps(np.geomspace(0.1, 100.0, 60)).any()
+    assert gaps(np.array([0.0, 1.0])).size == 1 and gaps(np.zeros(0)).size == 0
 
 
 def test_strips_are_drawn_of_all_sensors_or_of_the_worst_and_some_others() -> None:
@@ -471,15 +479,18 @@ def test_dates_are_in_the_zone_of_the_problem_and_carry_its_name() -> None:
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def test_few_colours_survive_the_palette_exactly() -> None:
-    """Decoded by matplotlib, which shares no code with the encoder."""
+def _decoded(png: bytes) -> Any:
+    """Read by matplotlib, not by what wrote it."""
     from matplotlib.image import imread
 
+    return np.round(imread(io.BytesIO(png), format="png")[..., :3] * 255).astype(int)
+
+
+def test_few_colours_survive_the_palette_exactly() -> None:
     rng = np.random.default_rng([2, *b"pixels"])
     colours = rng.integers(0, 256, (200, 3))
     pixels = colours[rng.integers(0, 200, (31, 17))].astype(np.uint8)
-    read = imread(io.BytesIO(encode(pixels)), format="png")
-    assert_array_equal(np.round(read[..., :3] * 255).astype(np.uint8), pixels)
+    assert_array_equal(_decoded(encode(pixels)), pixels)
 
 
 def test_a_rare_colour_is_not_replaced_by_a_distant_one() -> None:
@@ -487,15 +498,14 @@ def test_a_rare_colour_is_not_replaced_by_a_distant_one() -> None:
 
     A ramp of 130 blues fills the picture, and 256 reds stand in a few pixels each. If all
     256 places were spread evenly over the 386 colours, neighbours would be merged in
-    pairs: off by one level. Frequent colours are favoured, so four are allowed.
+    pairs: off by one level. Four are allowed.
     """
     pixels = np.zeros((400, 512, 3), dtype=np.uint8)
     pixels[..., 2] = np.arange(400)[:, None] % 130
     pixels[:2] = 0
     pixels[:2, :, 0] = np.arange(512) // 2
-    index, palette = indexed(pixels)
-    off = np.abs(palette[index].astype(int) - pixels.astype(int)).max(axis=2)
-    assert len(palette) == 256 and off.max() <= 4 and off[2:].max() <= 1
+    off = np.abs(_decoded(encode(pixels)) - pixels).max(axis=2)
+    assert off.max() <= 4 and off[2:].max() <= 1
 
 
 def test_a_smooth_map_has_no_visible_steps() -> None:
@@ -509,19 +519,14 @@ def test_a_smooth_map_has_no_visible_steps() -> None:
     pixels = (255 * colormaps["viridis"](level)[..., :3]).astype(np.uint8)
     greys = np.random.default_rng([3, *b"greys"]).integers(0, 256, 3000).astype(np.uint8)
     pixels[:5, :, :] = greys.reshape(5, 600)[..., None]
-    index, palette = indexed(pixels)
-    assert np.abs(palette[index].astype(int) - pixels.astype(int)).max() <= 6
+    assert np.abs(_decoded(encode(pixels)) - pixels).max() <= 6
 
 
 def test_numbers_on_a_map_hide_neither_each_other_nor_a_sensor() -> None:
     """Boxes of the numbers and of the sensors, in points; a crowd leaves some without a number."""
-    from matplotlib.figure import Figure
-
     rng = np.random.default_rng([4, *b"crowd"])
     places = np.vstack([rng.uniform(0.0, 1.0, (12, 2)), 0.5 + 0.02 * rng.standard_normal((20, 2))])
-    ax = Figure().add_subplot()
-    ax.set(xlim=(0, 1), ylim=(0, 1))
-    found = _beside(ax, places, (4.0, 4.0))
+    found = numbers_beside(grid_of(Box([0.0, 0.0], [1.0, 1.0]), (0, 1), 2), places)
     dots = 288.0 * places
     boxes = [(dots[i] + at, [2.7 * len(str(i + 1)), 4.0]) for i, at in enumerate(found) if at is not None]
     assert 12 <= len(boxes) < 32
@@ -569,14 +574,11 @@ def test_reports_of_the_examples_stay_small(name: str, tmp_path: Path, study_tab
 
 def test_any_stretch_of_time_has_its_ticks_without_a_warning() -> None:
     """From seconds to thirty years; warnings are errors here. matplotlib's own table has holes, one at 2 h 45 min."""
-    from datetime import UTC, datetime, timedelta
+    from datetime import UTC, datetime
 
     from matplotlib.dates import date2num
 
-    from rfkalman.report._page_figures import date_locator
-
-    start = datetime(2024, 5, 1, 10, 0, tzinfo=UTC)
+    start = float(date2num(datetime(2024, 5, 1, 10, 0, tzinfo=UTC)))
     for length in [9_900.0, *np.geomspace(10.0, 1e9, 400)]:
-        ticks = date_locator(UTC).tick_values(start, start + timedelta(seconds=float(length)))
-        inside = (ticks >= date2num(start)) & (ticks <= date2num(start + timedelta(seconds=float(length))))
-        assert 2 <= inside.sum() <= 7, (length, inside.sum())
+        ticks, words, _ = date_ticks(UTC, start, start + length / 86_400.0)
+        assert 2 <= len(ticks) == len(words) <= 7, (length, len(ticks))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.report.small_runs import Page, column, finished, hours
 
-from rfkalman.report import _page_data as data
-from rfkalman.report._page_view import View
+from rfkalman.report import contents as data
+from rfkalman.report.contents import View
 from rfkalman.report.page import write_report
 
 pytest.importorskip("matplotlib")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +17,8 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, frozen
 from ..physics.conditions import Robin
 from ..space.space import WhitenedSpace
+from .exact_field import FineBasis, Trajectory, as_times, quadrature_finding, require_unforced
 from .findings import Finding
-from .fine_basis import FineBasis, quadrature_finding
-from .trajectory import Trajectory, as_times, require_unforced
 
 __all__ = ["GraphResidual", "ProjectionError", "boundary_form", "graph_residual", "projection_error"]
 
@@ -60,19 +60,10 @@ class ProjectionError:
 
     def findings(self, limit: float | None = None) -> list[Finding]:
         """The approximation error, held against ``limit`` if one is given."""
-        worst = float(self.times[int(np.argmax(self.errors))])
-        holds = None if limit is None else self.supremum <= limit
-        remedy = "" if holds is not False else "lower mass_floor, or use more features or a smaller length_scale"
+        quantity = f"largest ||u* - P u*||, at t = {self.times[int(np.argmax(self.errors))]:g}"
+        remedy = "lower mass_floor, or use more features or a smaller length_scale"
         return [
-            Finding(
-                "approximation",
-                APPROXIMATION,
-                f"largest ||u* - P u*||, at t = {worst:g}",
-                self.supremum,
-                limit,
-                holds,
-                remedy,
-            ),
+            Finding("approximation", APPROXIMATION, quantity, self.supremum, limit, remedy=remedy),
             quadrature_finding(APPROXIMATION, self.quadrature_defect),
         ]
 
@@ -102,15 +93,18 @@ def projection_error(
     >>> projection_error(space, third_mode, [0.0]).errors.round(12)
     array([1.])
     """
-    grid = as_times(times)
-    fine = FineBasis(space, order)
-    coeffs, errors, norms = np.empty((grid.size, space.rank)), np.empty(grid.size), np.empty(grid.size)
-    for n, t in enumerate(grid.tolist()):
+    return _projected(FineBasis(space, order), trajectory, as_times(times), rate=0)
+
+
+def _projected(fine: FineBasis, trajectory: Trajectory, grid: FloatArray, rate: int) -> ProjectionError:
+    """The projections on a rule that is there already, which must resolve the derivative of this order."""
+    found = []
+    for t in grid.tolist():
         u = fine.values(trajectory, t)
-        coeffs[n] = fine.project(u)
-        errors[n], norms[n] = fine.distance(u, coeffs[n]), fine.norm(u)
-    defect = fine.defect(trajectory, float(grid[0]), 0)
-    return ProjectionError(grid, frozen(coeffs), frozen(errors), frozen(norms), defect)
+        z = fine.project(u)
+        found.append((z, fine.distance(u, z), fine.norm(u)))
+    coeffs, errors, norms = (frozen(np.array(part)) for part in zip(*found, strict=True))
+    return ProjectionError(grid, coeffs, errors, norms, fine.defect(trajectory, float(grid[0]), rate))
 
 
 # -- the graph residual -----------------------------------------------------------------------------------------------
@@ -147,28 +141,22 @@ class GraphResidual:
     @property
     def constant(self) -> float:
         """C_L of the assembled residual, the one the lemma's proof needs; infinite if epsilon is zero and it is not."""
-        return _ratio(float(self.assembled.max()), self.epsilon)
+        return relative_to(float(self.assembled.max()), self.epsilon)
 
     @property
     def strong_constant(self) -> float:
         """C_L of the residual in the strong sense, as the lemma displays it."""
-        return _ratio(float(self.strong.max()), self.epsilon)
+        return relative_to(float(self.strong.max()), self.epsilon)
 
     def findings(self) -> list[Finding]:
         """Both constants; the certificate is for information, since no limit on C_L is stated."""
-        same = self.boundary <= 1e-9 * max(1.0, self.constant)
+        line = partial(Finding, "approximation", GRAPH)
+        limit = 1e-9 * max(1.0, self.constant)
+        remedy = "the features do not vanish on the boundary: window them with bubble(...)"
         return [
-            Finding("approximation", GRAPH, "C_L, assembled: sup ||P L (P u - u)|| / epsilon", self.constant),
-            Finding("approximation", GRAPH, "C_L in the strong sense", self.strong_constant),
-            Finding(
-                "approximation",
-                GRAPH,
-                "boundary integral by which the two differ (spectral norm)",
-                self.boundary,
-                1e-9 * max(1.0, self.constant),
-                same,
-                "" if same else "the features do not vanish on the boundary: window them with bubble(...)",
-            ),
+            line("C_L, assembled: sup ||P L (P u - u)|| / epsilon", self.constant),
+            line("C_L in the strong sense", self.strong_constant),
+            line("boundary integral by which the two differ (spectral norm)", self.boundary, limit, remedy=remedy),
         ]
 
 
@@ -210,16 +198,11 @@ def graph_residual(
 def graph_residual_on(fine: FineBasis, space: WhitenedSpace, trajectory: Trajectory, grid: FloatArray) -> GraphResidual:
     """:func:`graph_residual` on a rule that is there already."""
     K, B = space.stiffness, boundary_form(space)
-    coeffs, errors, norms = np.empty((grid.size, space.rank)), np.empty(grid.size), np.empty(grid.size)
+    projection = _projected(fine, trajectory, grid, rate=1)
     assembled, strong = np.empty(grid.size), np.empty(grid.size)
-    for n, t in enumerate(grid.tolist()):
-        u, u1 = fine.values(trajectory, t), fine.values(trajectory, t, 1)
-        z = fine.project(u)
-        residual = fine.project(u1) + K @ z
+    for n, (t, z) in enumerate(zip(grid.tolist(), projection.coeffs, strict=True)):
+        residual = fine.project(fine.values(trajectory, t, 1)) + K @ z
         assembled[n], strong[n] = np.linalg.norm(residual), np.linalg.norm(residual - B @ z)
-        coeffs[n], errors[n], norms[n] = z, fine.distance(u, z), fine.norm(u)
-    defect = fine.defect(trajectory, float(grid[0]), 1)
-    projection = ProjectionError(grid, frozen(coeffs), frozen(errors), frozen(norms), defect)
     return GraphResidual(grid, frozen(assembled), frozen(strong), projection, float(np.linalg.norm(B, 2)))
 
 
@@ -244,7 +227,8 @@ def boundary_form(space: WhitenedSpace) -> FloatArray:
     return B
 
 
-def _ratio(value: float, epsilon: float) -> float:
+def relative_to(value: float, epsilon: float) -> float:
+    """A residual in units of epsilon; infinite if epsilon is zero and the residual is not."""
     if epsilon > 0.0:
         return value / epsilon
     return 0.0 if value == 0.0 else math.inf

@@ -13,21 +13,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
-from ..core.checks import as_count, as_number, as_positive
+from ..core.checks import as_count, as_nonnegative, as_number, as_positive
 from ..core.errors import ValueRangeError
-from ._arguments import as_nonnegative
 from .findings import Finding
+from .gram import ACCUMULATED, TIME_UNIFORM
 
 __all__ = ["Contraction", "contraction", "estimation_bound"]
 
 THEOREM = "Posterior contraction and PDE consistency in mass-whitened RFM coordinates"
 INITIAL = "Initial bias"
-GRAM = "Time-uniform effective-rank Gram concentration"
-ACCUMULATED = "Per-time Gram versus accumulated information"
 
-#: A plain interval that loses less coverage than this to bias is passed: a judgement, not a theorem.
-_COVERAGE_SLACK = 0.02
+_REMEDIES = {
+    "approximation": "lower mass_floor, or more features",
+    "bias": "a smaller time step, or the exponential propagator",
+    "initial": "a wider prior, or a better first mean",
+    "estimation": "more sensors, or less noise",
+}
 
 
 # -- the theorem ------------------------------------------------------------------------------------------------------
@@ -171,113 +174,49 @@ class Contraction:
 
     def findings(self, target: float | None = None) -> list[Finding]:
         """Conditions and the three forms of the bound; ``target`` is a wanted root-mean-square error of the field."""
-        rows = []
+        line = partial(Finding, "contraction", THEOREM)
         informed = self.information is not None and self.information > 0.0
+        rows = []
         if self.gram_deviation is not None:
-            fine = self.gram_deviation < 1.0
-            other = "not needed: the bound rests on accumulated information instead"
-            more = f"more than {self.rank} sensors per analysis, or information accumulated over time"
-            rows.append(
-                Finding(
-                    "contraction",
-                    GRAM,
-                    "per-time condition: Gram deviation below 1",
-                    self.gram_deviation,
-                    1.0,
-                    fine,
-                    "" if fine else other if informed else more,
-                    needed=not informed,
-                )
-            )
+            quantity, fine = "per-time condition: Gram deviation below 1", self.gram_deviation < 1.0
+            remedy = "not needed: the bound rests on accumulated information instead"
+            if not informed:
+                remedy = f"more than {self.rank} sensors per analysis, or information accumulated over time"
+            value, needed = self.gram_deviation, not informed
+            rows.append(Finding("contraction", TIME_UNIFORM, quantity, value, 1.0, fine, remedy, needed))
         if self.information is not None:
-            rows.append(
-                Finding(
-                    "contraction",
-                    ACCUMULATED,
-                    "accumulated information alpha, above 0",
-                    self.information,
-                    None,
-                    informed,
-                    "" if informed else "a longer window, or sensors that see every direction",
-                )
-            )
+            quantity = "accumulated information alpha, above 0"
+            remedy = "a longer window, or sensors that see every direction"
+            rows.append(Finding("contraction", ACCUMULATED, quantity, self.information, None, informed, remedy))
         if self.trace is None or not self.holds:
-            lacking = f"neither condition holds: more than {self.rank} sensors per analysis, or a proper prior"
-            rows.append(
-                Finding(
-                    "contraction",
-                    THEOREM,
-                    "bound on tr P",
-                    self.estimation,
-                    None,
-                    self.holds,
-                    "" if self.holds else lacking,
-                )
-            )
+            remedy = f"neither condition holds: more than {self.rank} sensors per analysis, or a proper prior"
+            rows.append(line("bound on tr P", self.estimation, holds=self.holds, remedy=remedy))
         if not self.holds:
             # Every form below would be infinite too, and say it four times.
             return rows
         if self.trace is not None:
-            fine = self.trace <= self.estimation * (1.0 + 1e-9)
-            rows.append(
-                Finding(
-                    "contraction",
-                    THEOREM,
-                    "tr P of the filter against its bound",
-                    self.trace,
-                    self.estimation,
-                    fine,
-                    "" if fine else "sensors, noise or rank differ between filter and certificate",
-                )
+            fine, remedy = (
+                self.trace <= self.estimation * (1.0 + 1e-9),
+                "sensors, noise or rank differ between filter and certificate",
             )
+            rows.append(line("tr P of the filter against its bound", self.trace, self.estimation, fine, remedy))
         largest = max(self.terms, key=lambda name: self.terms[name])
-        rows += [
-            Finding("contraction", THEOREM, "C_T", self.amplification),
-            Finding(
-                "contraction", THEOREM, f"right-hand side as displayed (largest: {largest} term)", self.right_hand_side
-            ),
-            Finding("contraction", THEOREM, "term by term, 3 (eps^2 + bias^2 + tr P)", self.term_by_term),
-            Finding("contraction", THEOREM, f"sharper form (largest term: {self.dominant})", self.sharp),
-        ]
         wanted = None if target is None else as_positive("target", target)
-        reached = None if wanted is None else self.rms_error <= wanted
-        rows.append(
-            Finding(
-                "contraction",
-                THEOREM,
-                "rms error by the theorem, if the model itself is read",
-                self.rms_error,
-                wanted,
-                reached,
-                self.remedy if reached is False else "",
-            )
-        )
+        rows += [
+            line("C_T", self.amplification),
+            line(f"right-hand side as displayed (largest: {largest} term)", self.right_hand_side),
+            line("term by term, 3 (eps^2 + bias^2 + tr P)", self.term_by_term),
+            line(f"sharper form (largest term: {self.dominant})", self.sharp),
+            line("rms error by the theorem, if the model itself is read", self.rms_error, wanted, remedy=self.remedy),
+        ]
         if self.initial > 0.0:
             rows.append(Finding("contraction", INITIAL, "propagated initial bias", self.initial))
         if any(self.failure_probs):
             certain = self.success_prob > 0.0
-            rows.append(
-                Finding(
-                    "contraction",
-                    THEOREM,
-                    "probability that all events hold, at least",
-                    self.success_prob,
-                    None,
-                    certain,
-                    ""
-                    if certain
-                    else f"smaller failure probabilities: they add up to {math.fsum(self.failure_probs):g}",
-                )
-            )
+            remedy = f"smaller failure probabilities: they add up to {math.fsum(self.failure_probs):g}"
+            quantity = "probability that all events hold, at least"
+            rows.append(line(quantity, self.success_prob, holds=certain, remedy=remedy))
         return rows
-
-
-_REMEDIES = {
-    "approximation": "lower mass_floor, or more features",
-    "bias": "a smaller time step, or the exponential propagator",
-    "initial": "a wider prior, or a better first mean",
-    "estimation": "more sensors, or less noise",
-}
 
 
 def contraction(

@@ -2,13 +2,15 @@
 
 Statements: "Effective-rank dynamics consistency input" and "Deterministic effective-rank dynamics bias". The residual
 b_{n+1} = z_{n+1} - F z_n is a computable vector, so its norms verify the dynamics input directly, for every
-propagator; what the lemmas for heat bound instead is in ``certificates.routes``.
+propagator; what the lemmas for heat bound instead is in ``certificates.implicit_euler``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,8 +20,8 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential, ImplicitEuler, Propagator
 from ..space.space import WhitenedSpace
 from ..statespace.values import LinearStep
+from .exact_field import require_unforced
 from .findings import Finding
-from .trajectory import require_unforced
 
 __all__ = ["ObservedOrder", "Stability", "StepResiduals", "observed_order", "residuals", "spectral_norm", "stability"]
 
@@ -59,18 +61,11 @@ class Stability:
         """S_T, and whether the steps contract one by one."""
         how = "" if self.is_exact else ", bounded by norms of single steps"
         contracts = self.largest_step <= 1.0 + ROUNDING
-        remedy = "" if contracts else "a step expands and S_T multiplies every bias; look at reaction and flow"
+        remedy = "a step expands and S_T multiplies every bias; look at reaction and flow"
+        line = partial(Finding, "dynamics", CONSISTENCY)
         return [
-            Finding(
-                "dynamics",
-                CONSISTENCY,
-                "largest norm of one forecast matrix",
-                self.largest_step,
-                1.0,
-                contracts,
-                remedy,
-            ),
-            Finding("dynamics", CONSISTENCY, f"S_T over {self.n_steps} steps{how}", self.value),
+            line("largest norm of one forecast matrix", self.largest_step, 1.0, contracts, remedy),
+            line(f"S_T over {self.n_steps} steps{how}", self.value),
         ]
 
 
@@ -99,36 +94,33 @@ def stability(steps: Sequence[LinearStep]) -> Stability:
         if step.dim != r:
             raise ShapeError(f"steps[{n}] has {step.dim} coefficients but steps[0] has {r}; all must share a space.")
     if all(step.transition.ndim == 1 for step in steps):
-        largest, best, run = 0.0, np.ones(r), np.ones(r)
-        for step in steps:
-            size = np.abs(step.transition)
-            largest = max(largest, float(size.max()))
-            # The best product ending here extends the best one before it, or begins here.
-            run = size * np.maximum(run, 1.0)
-            best = np.maximum(best, run)
-        return Stability(float(best.max()), True, largest, N)
+        sizes = [np.abs(step.transition) for step in steps]
+        return Stability(_largest_product(sizes), True, float(np.max(sizes)), N)
     repeated = all(step.transition is steps[0].transition for step in steps)
     norms = [spectral_norm(steps[0].F)] * N if repeated else [spectral_norm(step.F) for step in steps]
     largest = max(norms)
     if largest <= 1.0:
         return Stability(1.0, True, largest, N)
     if repeated:
-        product, value = steps[0].F, largest
-        for _ in range(N - 1):
-            product = steps[0].F @ product
-            value = max(value, spectral_norm(product))
-        return Stability(max(1.0, value), True, largest, N)
+        powers = accumulate([steps[0].F] * N, lambda product, F: F @ product)
+        return Stability(max(map(spectral_norm, powers)), True, largest, N)
     if 0.5 * N * N * float(r) ** 3 <= _EXACT_WORK:
         value, products = 1.0, np.empty((0, r, r))
         for step in steps:
             products = step.F @ np.concatenate([products, np.eye(r)[None]])
             value = max(value, float(np.linalg.norm(products, 2, axis=(1, 2)).max()))
         return Stability(value, True, largest, N)
-    value = running = 1.0
-    for norm in norms:
-        running = norm * max(running, 1.0)
-        value = max(value, running)
-    return Stability(value, False, largest, N)
+    return Stability(_largest_product([np.array([norm]) for norm in norms]), False, largest, N)
+
+
+def _largest_product(sizes: Sequence[FloatArray]) -> float:
+    """The largest entry of an elementwise product of consecutive sizes, at least 1."""
+    best = run = np.ones_like(sizes[0])
+    for size in sizes:
+        # The best product ending here extends the best one before it, or begins here.
+        run = size * np.maximum(run, 1.0)
+        best = np.maximum(best, run)
+    return float(best.max())
 
 
 # -- residuals of a reference trajectory ------------------------------------------------------------------------------
@@ -181,10 +173,11 @@ class StepResiduals:
     def findings(self) -> list[Finding]:
         """The bias and its bound."""
         holds = bool((self.biases <= self.bias_bounds * (1.0 + ROUNDING) + ROUNDING * self.biases.max()).all())
+        line = partial(Finding, "dynamics", BIAS)
         return [
-            Finding("dynamics", BIAS, "largest one-step residual", float(self.norms.max(initial=0.0))),
-            Finding("dynamics", BIAS, "largest bias ||z_n - zbar_n||", self.supremum, self.bound, holds),
-            Finding("dynamics", BIAS, "bias at the last time", self.final),
+            line("largest one-step residual", float(self.norms.max(initial=0.0))),
+            line("largest bias ||z_n - zbar_n||", self.supremum, self.bound, holds),
+            line("bias at the last time", self.final),
         ]
 
 
@@ -262,9 +255,9 @@ class ObservedOrder:
     def findings(self) -> list[Finding]:
         """The observed order, held against nine tenths of the declared one."""
         limit = 0.9 * self.nominal
-        holds = self.value >= limit
-        remedy = "" if holds else "shorter steps, or certify from a later time: the initial field is rough for this dt"
-        return [Finding("dynamics", CONSISTENCY, "observed order p on halving dt", self.value, limit, holds, remedy)]
+        remedy = "shorter steps, or certify from a later time: the initial field is rough for this dt"
+        quantity, holds = "observed order p on halving dt", self.value >= limit
+        return [Finding("dynamics", CONSISTENCY, quantity, self.value, limit, holds, remedy)]
 
 
 def observed_order(
@@ -301,16 +294,11 @@ def observed_order(
     counts = N * 2 ** np.arange(as_count("halvings", halvings) + 1)
     biases = np.empty(counts.size)
     for k, count in enumerate(counts.tolist()):
-        dt = T / count
-        exact, step = Exponential().step(generator, 0.0, dt), scheme.step(generator, 0.0, dt)
-        z = np.empty((count + 1, space.rank))
-        z[0] = z0
-        for n in range(count):
-            z[n + 1] = exact.apply(z[n])
-        error = np.zeros(space.rank)
-        biases[k] = 0.0
-        for n in range(count):
-            error = step.apply(error) + (z[n + 1] - step.apply(z[n]))
+        exact, step = (method.step(generator, 0.0, T / count) for method in (Exponential(), scheme))
+        z, error, biases[k] = z0, np.zeros(space.rank), 0.0
+        for _ in range(count):
+            before, z = z, exact.apply(z)
+            error = step.apply(error) + (z - step.apply(before))
             biases[k] = max(biases[k], float(np.linalg.norm(error)))
     if not biases.min() > 1e-13 * float(np.linalg.norm(z0)):
         raise ValueRangeError(

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.checks import as_count, as_positive
+from ..core.checks import as_count, as_nonnegative, as_positive, as_share
+from ..domains import Window
 from ..features.base import FeatureMap
-from ..features.cutoffs import Cutoff
-from ._arguments import CHANCE, as_nonnegative, as_share
+from .findings import CHANCE
 
 __all__ = [
     "Envelopes",
@@ -51,8 +51,8 @@ class Envelopes:
     gradients_failure_prob: float = 0.0
     source: str = "the draw"
 
-    def windowed(self, cutoff: Cutoff) -> Envelopes:
-        """Envelopes of the features times a cutoff b, such as ``features.cutoff`` of a bubble.
+    def windowed(self, window: Window) -> Envelopes:
+        """Envelopes of the features times a window b, such as ``features.window`` of a bubble.
 
         The deterministic adjustment of "Dirichlet-bubble Gaussian RFF
         certificate": |b phi| <= |b|_inf |phi| and |grad(b phi)| <= |b|_inf |grad phi| + |grad b|_inf |phi|,
@@ -60,10 +60,10 @@ class Envelopes:
         ``values`` must bound the sum of squared suprema, as those of the families here do.
         """
         E, G = math.sqrt(self.values), math.sqrt(self.gradients)
-        slope = cutoff.sup_value * G + cutoff.sup_gradient * E
+        slope = window.sup_value * G + window.sup_gradient * E
         # The new gradient envelope leans on both of the old ones, so it fails when either does.
         both = self.failure_prob
-        return Envelopes((cutoff.sup_value * E) ** 2, slope**2, both, both, f"{self.source}, windowed")
+        return Envelopes((window.sup_value * E) ** 2, slope**2, both, both, f"{self.source}, windowed")
 
 
 def drawn_envelopes(features: FeatureMap) -> Envelopes:

@@ -7,16 +7,17 @@ error of "Posterior contraction and PDE consistency in mass-whitened RFM coordin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from ..core.checks import FloatArray, as_array, as_finite, frozen
+from ..core.checks import FloatArray, as_array, as_finite, as_nonnegative, frozen
 from ..core.errors import ValueRangeError
 from ..model.field import Field
 from ..space.space import Basis
-from ._arguments import as_nonnegative, as_share
+from ..statespace.values import half_width
 from .contraction import THEOREM
 from .findings import Finding
 
@@ -55,20 +56,13 @@ class ErrorBar:
     def findings(self) -> list[Finding]:
         """Whether the plain interval may be used as it is."""
         worst = float(self.coverage.min(initial=1.0))
-        holds = worst >= self.level - _COVERAGE_SLACK
         largest = float((self.half_width - self.naive_half_width).max(initial=0.0))
-        remedy = "" if holds else "use half_width; or reduce the bias: more features, lower mass_floor, smaller step"
+        least = self.level - _COVERAGE_SLACK
+        remedy = "use half_width; or reduce the bias: more features, lower mass_floor, smaller step"
+        line = partial(Finding, "contraction", THEOREM)
         return [
-            Finding(
-                "contraction",
-                THEOREM,
-                f"least coverage of the plain {self.level:.0%} interval",
-                worst,
-                self.level - _COVERAGE_SLACK,
-                holds,
-                remedy,
-            ),
-            Finding("contraction", THEOREM, "largest widening for bias", largest),
+            line(f"least coverage of the plain {self.level:.0%} interval", worst, least, worst >= least, remedy),
+            line("largest widening for bias", largest),
         ]
 
 
@@ -119,8 +113,7 @@ def error_bar(
     b = as_array("bias", np.broadcast_to(np.asarray(bias, dtype=np.float64), std.shape), (std.size,))
     if not (np.isfinite(b).all() and (b >= 0.0).all() and (std >= 0.0).all()):
         raise ValueRangeError("bias and standard deviations must be finite and not negative; give bounds on |bias|.")
-    p = as_share("level", level, "such as 0.9 for 90 %")
-    z2 = float(ndtri(0.5 + 0.5 * p))
+    p, z2 = float(level), half_width(level)
     # Where the field is certain (a held boundary) the bias is the whole error; beyond 1e9 the far tail is zero anyway.
     beta = np.where(std > 0.0, np.minimum(b, 1e9 * std) / np.where(std > 0.0, std, 1.0), 0.0)
     # c = beta + s; bisection keeps the upper end, so the level is reached and not just approached.

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, as_share, frozen
 from ..space import galerkin
 from ..space.space import WhitenedSpace
-from ._arguments import CHANCE, as_share
 from .approximation import APPROXIMATION
-from .findings import Finding
+from .findings import CHANCE, Finding
 
 __all__ = ["C_RF", "DiscardedTail", "MonteCarloBound", "discarded_tail", "elu_bound", "rff_bound"]
 
@@ -77,22 +77,15 @@ class MonteCarloBound:
     def findings(self, discarded: float = 0.0, measured: float | None = None) -> list[Finding]:
         """The bound with the discarded tail added, held against a measured error if there is one."""
         total = self.sharp + discarded
-        holds = None if measured is None else measured <= total
-        remedy = "" if holds is not False else "the target is outside the class with this amplitude, or the draw failed"
+        value, limit = (total, None) if measured is None else (measured, total)
+        remedy = "the target is outside the class with this amplitude, or the draw failed"
         quantity = f"Monte Carlo bound at failure probability {self.failure_prob:g}"
+        line = partial(Finding, "approximation", self.statement)
         return [
-            Finding("approximation", self.statement, f"{quantity}, the paper's form", self.value),
-            Finding("approximation", self.statement, f"{quantity}, sharper form", self.sharp),
-            Finding("approximation", self.statement, "discarded tail", discarded),
-            Finding(
-                "approximation",
-                self.statement,
-                "measured error against the sharper bound and the tail",
-                total if measured is None else measured,
-                None if measured is None else total,
-                holds,
-                remedy,
-            ),
+            line(f"{quantity}, the paper's form", self.value),
+            line(f"{quantity}, sharper form", self.sharp),
+            line("discarded tail", discarded),
+            line("measured error against the sharper bound and the tail", value, limit, remedy=remedy),
         ]
 
 
@@ -130,7 +123,7 @@ def rff_bound(
     failure_prob : float
         delta_app in (0, 1).
     window_sup : float
-        sup |beta|: ``features.cutoff.sup_value`` of a window, 4^-d for the unit box's bubble.
+        sup |beta|: ``features.window.sup_value`` of a window, 4^-d for the unit box's bubble.
 
     Examples
     --------
@@ -259,10 +252,8 @@ class DiscardedTail:
 
     def findings(self, limit: float | None = None) -> list[Finding]:
         """The tail, held against ``limit`` if one is given."""
-        holds = None if limit is None else self.value <= limit
         quantity = f"discarded tail at floor {self.mass_floor:g} ({self.rank} of {self.n_features} directions kept)"
-        remedy = "" if holds is not False else "lower mass_floor"
-        return [Finding("approximation", APPROXIMATION, quantity, self.value, limit, holds, remedy)]
+        return [Finding("approximation", APPROXIMATION, quantity, self.value, limit, remedy="lower mass_floor")]
 
 
 def discarded_tail(space: WhitenedSpace, coeffs_raw: ArrayLike) -> DiscardedTail:

@@ -11,20 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, frozen
+from ..core.checks import FloatArray, as_finite, as_share, frozen
 from ..core.errors import ShapeError
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
-from ._arguments import CHANCE, as_share
 from .approximation import projection_error
 from .contraction import THEOREM
-from .findings import Finding
+from .exact_field import Trajectory
+from .findings import CHANCE, Finding
 from .propagation import CovarianceRoots, ErrorPropagators
-from .trajectory import Trajectory
 
 __all__ = ["FieldError", "Truths", "exact_truth", "field_error"]
 
@@ -143,34 +143,19 @@ class FieldError:
 
     def findings(self) -> list[Finding]:
         """The two lines, what they are made of, and whether the claimed standard deviation covers the error."""
-        p = f"{100.0 * self.probability:.3g} %"
+        p, n = f"{100.0 * self.probability:.3g} %", int(self.ratios.argmax())
+        line = partial(Finding, "error", THEOREM)
         rows = [
-            Finding(
-                "error", THEOREM, f"error of the field at all {self.bounds.size} analyses, at most ({p})", self.largest
-            ),
-            Finding("error", THEOREM, f"error of the field at the last analysis, at most ({p})", self.last),
+            line(f"error of the field at all {self.bounds.size} analyses, at most ({p})", self.largest),
+            line(f"error of the field at the last analysis, at most ({p})", self.last),
         ]
         for name, (meaning, _) in PARTS.items():
             series = self.parts[name]
-            rows += [
-                Finding("error", THEOREM, f"part: {meaning}, largest", float(series.max())),
-                Finding("error", THEOREM, f"part: {meaning}, last", float(series[-1])),
-            ]
-        n = int(self.ratios.argmax())
-        holds = self.ratio <= TOO_NARROW
-        remedy = "" if holds else f"{PARTS[self.dominant(n)][1]}: {PARTS[self.dominant(n)][0]} is the largest part"
-        rows.append(
-            Finding(
-                "error",
-                THEOREM,
-                f"error / claimed standard deviation, largest (analysis {n + 1})",
-                self.ratio,
-                TOO_NARROW,
-                holds,
-                remedy,
-            )
-        )
-        return rows
+            rows.append(line(f"part: {meaning}, largest", float(series.max())))
+            rows.append(line(f"part: {meaning}, last", float(series[-1])))
+        meaning, what_helps = PARTS[self.dominant(n)]
+        quantity = f"error / claimed standard deviation, largest (analysis {n + 1})"
+        return [*rows, line(quantity, self.ratio, TOO_NARROW, remedy=f"{what_helps}: {meaning} is the largest part")]
 
 
 def field_error(

@@ -6,7 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Finding", "shown"]
+__all__ = ["CHANCE", "Finding", "shown"]
+
+#: What a failure probability is, for the message of :func:`~rfkalman.core.checks.as_share`.
+CHANCE = "the chance one is ready to take, such as 0.05"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,7 @@ class Finding:
     Attributes
     ----------
     certificate : str
-        The group: approximation, leverage, gram, dynamics or contraction.
+        The group: approximation, leverage, gram, dynamics, contraction or error.
     statement : str
         The title of the paper's statement it belongs to.
     quantity : str
@@ -25,11 +28,18 @@ class Finding:
     limit : float or None
         What the value is held against; None where a number is only reported.
     holds : bool or None
-        None where there is nothing to hold.
+        By default whether the value is at most the limit, and None where there is nothing to hold.
     remedy : str
         What would make it hold; empty if it does.
     needed : bool
         Whether anything rests on it here. A sufficient condition that another one replaces may fail unharmed.
+
+    Examples
+    --------
+    >>> Finding("gram", "title", "deviation", 0.7, 0.5, remedy="more sensors").holds
+    False
+    >>> Finding("gram", "title", "deviation", 0.3, 0.5, remedy="more sensors").remedy
+    ''
     """
 
     certificate: str
@@ -40,6 +50,12 @@ class Finding:
     holds: bool | None = None
     remedy: str = ""
     needed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.holds is None and self.limit is not None:
+            object.__setattr__(self, "holds", bool(self.value <= self.limit))
+        if self.holds is not False:
+            object.__setattr__(self, "remedy", "")
 
     @property
     def is_problem(self) -> bool:

@@ -11,19 +11,20 @@ window of them may, and :func:`accumulated` says how well.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, as_share, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
-from ._arguments import CHANCE, as_share
-from .findings import Finding
+from .findings import CHANCE, Finding
 
 __all__ = [
     "UNIVERSAL_CONSTANT",
@@ -40,9 +41,9 @@ __all__ = [
     "sample_size",
 ]
 
-_SINGLE = "Conditional empirical Gram concentration"
-_UNIFORM = "Time-uniform effective-rank Gram concentration"
-_STREAM = "Per-time Gram versus accumulated information"
+SINGLE_ANALYSIS = "Conditional empirical Gram concentration"
+TIME_UNIFORM = "Time-uniform effective-rank Gram concentration"
+ACCUMULATED = "Per-time Gram versus accumulated information"
 
 #: C of the paper's N_o >= C L_star eta^-2 log(2 r (N + 1) / delta): the smallest that serves every eta in (0, 1).
 #: ((1 + eta) log(1 + eta) - eta) / eta^2 is the integral of (1 - s) / (1 + s eta) over s in (0, 1), so it falls with
@@ -237,15 +238,10 @@ def sample_size(
     _exponents(eta)
     allowed = math.log(delta / events)
     closed = UNIVERSAL_CONSTANT * L / eta**2 * (math.log(2.0 * r) - allowed)
-    # The closed form is always enough; bisect between it and zero, which is never enough.
-    low, high = 0, math.ceil(closed)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if chernoff(middle, L, r, eta).log_total <= allowed:
-            high = middle
-        else:
-            low = middle
-    return SampleSize(high, closed, L, r, float(eta), delta, events)
+    # The closed form is always enough, and zero never is.
+    fewer = range(1, math.ceil(closed))
+    n_obs = 1 + bisect_left(fewer, True, key=lambda n: chernoff(n, L, r, eta).log_total <= allowed)
+    return SampleSize(n_obs, closed, L, r, float(eta), delta, events)
 
 
 # -- information accumulated over a window -----------------------------------------------------------------------------
@@ -279,8 +275,8 @@ class Accumulated:
         alpha, trace, bound = (float(series[-1]) for series in (self.alphas, self.traces, self.trace_bounds))
         holds = trace <= bound * (1.0 + 1e-9)
         return [
-            Finding("gram", _STREAM, f"alpha, least information after {self.alphas.size} analyses", alpha),
-            Finding("gram", _STREAM, "posterior trace, at most r / alpha", trace, bound, holds),
+            Finding("gram", ACCUMULATED, f"alpha, least information after {self.alphas.size} analyses", alpha),
+            Finding("gram", ACCUMULATED, "posterior trace, at most r / alpha", trace, bound, holds),
         ]
 
 
@@ -380,23 +376,17 @@ class Gram:
         """Coefficients for which the sensors there are would be enough, at the same leverage per coefficient."""
         n, fewest = self.needed, min(d.n_obs for d in self.deviations)
         per_rank = n.leverage / n.rank
-        low, high = 0, n.rank + 1
-        while high - low > 1:
-            r = (low + high) // 2
-            if sample_size(per_rank * r, r, n.eta, n.failure_prob, n.n_events).n_obs <= fewest:
-                low = r
-            else:
-                high = r
-        return low
+
+        def too_many(r: int) -> bool:
+            return sample_size(per_rank * r, r, n.eta, n.failure_prob, n.n_events).n_obs > fewest
+
+        return bisect_left(range(1, n.rank + 1), True, key=too_many)
 
     def findings(self) -> list[Finding]:
         """Lines of the certificate table; the remedies say how many sensors it takes and what else would do."""
-        title = _title(self.deviations)
-        fewest = min(d.n_obs for d in self.deviations)
-        n = self.needed
-        enough = fewest >= n.n_obs
+        n, fewest = self.needed, min(d.n_obs for d in self.deviations)
         advice = ""
-        if not enough:
+        if fewest < n.n_obs:
             few = self.affordable_rank
             advice = f"sufficient, not necessary: {n.n_obs} sensors per analysis at places drawn at random; " + (
                 f"or a mass_floor that keeps {few} of the {n.rank} coefficients"
@@ -404,37 +394,26 @@ class Gram:
                 else f"{fewest} are too few for a single coefficient, so no mass_floor helps"
             )
         certain = f"{100.0 * (1.0 - n.failure_prob):g} % certainty"
-        lines = [
+        quantity = f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are"
+        line, needed = partial(Finding, "gram", _title(self.deviations)), not _informed(self.window)
+        return [
             deviation_finding(self.deviations, n.eta, self.window),
-            Finding(
-                "gram",
-                title,
-                f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are",
-                float(n.n_obs),
-                float(fewest),
-                enough,
-                advice,
-                needed=not _informed(self.window),
-            ),
-            Finding("gram", title, "Chernoff bound on its chance to fail (above 1 it says nothing)", self.tails.total),
+            line(quantity, float(n.n_obs), float(fewest), remedy=advice, needed=needed),
+            line("Chernoff bound on its chance to fail (above 1 it says nothing)", self.tails.total),
+            *(self.window.findings() if self.window is not None else []),
         ]
-        return lines + (self.window.findings() if self.window is not None else [])
 
 
 def deviation_finding(deviations: Sequence[Deviation], eta: float, window: Accumulated | None = None) -> Finding:
     """The measured deviation against eta: what needs no leverage."""
     worst = max(deviations, key=lambda d: d.deviation)
-    holds = worst.deviation <= eta
-    remedy = ""
-    if not holds:
-        remedy = "more sensors, or sensors spread evenly over the domain"
-        if worst.n_obs < worst.rank:
-            remedy = f"{worst.n_obs} sensors cannot see {worst.rank} coefficients at one time: {worst.rank} at least"
-        remedy += "; or what a window accumulates, " + ("below" if window is not None else "see gram.accumulated")
+    remedy = "more sensors, or sensors spread evenly over the domain"
+    if worst.n_obs < worst.rank:
+        remedy = f"{worst.n_obs} sensors cannot see {worst.rank} coefficients at one time: {worst.rank} at least"
+    remedy += "; or what a window accumulates, " + ("below" if window is not None else "see gram.accumulated")
     count = f"worst of {len(deviations)} analyses" if len(deviations) > 1 else "one analysis"
-    quantity = f"deviation of N_o^-1 H^T H from I, {count}"
-    needed = not _informed(window)
-    return Finding("gram", _title(deviations), quantity, worst.deviation, eta, holds, remedy, needed=needed)
+    quantity, needed = f"deviation of N_o^-1 H^T H from I, {count}", not _informed(window)
+    return Finding("gram", _title(deviations), quantity, worst.deviation, eta, remedy=remedy, needed=needed)
 
 
 def _informed(window: Accumulated | None) -> bool:
@@ -443,7 +422,7 @@ def _informed(window: Accumulated | None) -> bool:
 
 
 def _title(deviations: Sequence[Deviation]) -> str:
-    return _SINGLE if len(deviations) == 1 else _UNIFORM
+    return SINGLE_ANALYSIS if len(deviations) == 1 else TIME_UNIFORM
 
 
 def certify(

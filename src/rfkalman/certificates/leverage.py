@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 
-from ..core.checks import FloatArray, as_finite
+from ..core.checks import FloatArray, as_count, as_finite, frozen
 from ..core.errors import ConformityError
 from ..domains import Box
-from ..domains.box import per_axis
+from ..domains.base import per_axis
 from ..space.space import Basis
-from .degrees import degrees_of
 from .envelopes import Envelopes, drawn_envelopes
 from .findings import Finding
-from .peak import Peak, climbed, leverages, realised
+from .polynomials import degrees_of
 
 __all__ = ["Leverage", "Peak", "certified", "first_order", "found_finding", "realised", "two_envelopes"]
 
@@ -42,6 +43,7 @@ POLYNOMIAL = "polynomials on a Chebyshev grid"
 _OVERSAMPLING = (4.0, 3.0)
 _ERROR = 1e-3
 _LARGEST_GRID = 1e11
+_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,18 +87,13 @@ class Leverage:
     def findings(self) -> list[Finding]:
         """Lines of the certificate table: what was found, what is certified, and how far apart they are."""
         chance = f", with probability {1.0 - self.failure_prob:g}" if self.failure_prob else ""
-        tight = self.looseness <= LOOSE
-        remedy = "" if tight else "leverage.certified, which does not grow with the norm of the transform"
+        remedy = "leverage.certified, which does not grow with the norm of the transform"
+        line = partial(Finding, "leverage", _STATEMENT)
+        bound = f"certified bound on |Psi|^2 ({self.form}{chance})"
         return [
             found_finding(Peak(self.realised, self.location)),
-            Finding(
-                "leverage",
-                _STATEMENT,
-                f"certified bound on |Psi|^2 ({self.form}{chance})",
-                self.certified,
-                holds=math.isfinite(self.certified),
-            ),
-            Finding("leverage", _STATEMENT, "certified / found", self.looseness, LOOSE, tight, remedy, needed=False),
+            line(bound, self.certified, holds=math.isfinite(self.certified)),
+            line("certified / found", self.looseness, LOOSE, remedy=remedy, needed=False),
         ]
 
 
@@ -106,6 +103,108 @@ def found_finding(peak: Peak) -> Finding:
     return Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", peak.value)
 
 
+# -- the largest value that a search finds -----------------------------------------------------------------------------
+
+
+class Peak(NamedTuple):
+    """Where the leverage was found to be largest: ``value`` of |Psi|^2 and ``location`` (d,)."""
+
+    value: float
+    location: FloatArray
+
+
+def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int = 8) -> Peak:
+    """The largest |Psi(x)|^2 that a search of the closed domain finds: a lower bound of the leverage.
+
+    A grid that includes the boundary, then a climb from its best points: with
+    exact gradients along and inside the faces on a box, by ever finer grids on other domains.
+
+    Parameters
+    ----------
+    space : WhitenedSpace
+    n : int or tuple of int, optional
+        Grid points per axis; 2001 in 1-D, 129 in 2-D and 41 in 3-D by default.
+    n_starts : int
+        Number of grid points to climb from.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.DirichletSine(1))
+    >>> peak = realised(space)
+    >>> round(peak.value, 9), round(float(peak.location[0]), 4)
+    (2.0, 0.5)
+    """
+    domain = space.pde.domain
+    counts = per_axis("n", (2001, 129, 41)[domain.dimension - 1] if n is None else n, domain.dimension, minimum=2)
+    spacing = domain.side / (np.array(counts) - 1)
+    x = Box(domain.lower, domain.upper).grid(counts)
+    if not isinstance(domain, Box):
+        edge = [points for part in domain.parts for points, _, _ in domain.boundary_rule(part, counts).blocks(_ROWS)]
+        x = np.concatenate([x[domain.contains(x)], *edge])
+    return climbed(space, x, leverages(space, x), spacing, as_count("n_starts", n_starts))
+
+
+def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
+    """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
+    best = Peak(float(values.max()), frozen(x[int(values.argmax())].copy()))
+    climb = _climb if isinstance(space.pde.domain, Box) else _zoom
+    for start in _separated(x, values, 2.0 * spacing, n_starts):
+        found = climb(space, start, spacing)
+        best = found if found.value > best.value else best
+    return best
+
+
+def leverages(space: Basis, x: FloatArray) -> FloatArray:
+    """|Psi|^2 at points that need not lie in the domain, (n,)."""
+    values = np.empty(len(x))
+    for start in range(0, len(x), _ROWS):
+        rows = slice(start, start + _ROWS)
+        values[rows] = np.square(space.features(x[rows]) @ space.transform).sum(axis=1)
+    return values
+
+
+def _separated(x: FloatArray, values: FloatArray, apart: FloatArray, count: int) -> list[FloatArray]:
+    """The best points of a grid, no two of them neighbours."""
+    chosen: list[FloatArray] = []
+    left = np.argsort(-values)
+    while left.size and len(chosen) < count:
+        chosen.append(x[left[0]])
+        left = left[(np.abs(x[left] - chosen[-1]) > apart).any(axis=1)]
+    return chosen
+
+
+def _climb(space: Basis, start: FloatArray, spacing: FloatArray) -> Peak:
+    """A local maximum in a box, from exact gradients; coordinates in grid spacings."""
+    lower, upper, T = space.pde.domain.lower, space.pde.domain.upper, space.transform
+    scale = float(leverages(space, start[None])[0])
+
+    def descent(s: FloatArray) -> tuple[float, FloatArray]:
+        x = np.minimum(np.maximum(start + s * spacing, lower), upper)
+        values, gradients = space.features.jet(x[None])
+        Psi = values[0] @ T
+        return -float(Psi @ Psi) / scale, -2.0 / scale * spacing * (gradients[:, 0] @ T @ Psi)
+
+    limits = list(zip((lower - start) / spacing, (upper - start) / spacing, strict=True))
+    found = minimize(descent, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=limits, options={"ftol": 1e-14})
+    x = np.minimum(np.maximum(start + found.x * spacing, lower), upper)
+    return Peak(float(leverages(space, x[None])[0]), frozen(x))
+
+
+def _zoom(space: Basis, start: FloatArray, spacing: FloatArray) -> Peak:
+    """A local maximum in any domain: the best of small grids that halve around the best point so far."""
+    offsets = np.stack(np.meshgrid(*[np.linspace(-1.0, 1.0, 9)] * start.size), axis=-1).reshape(-1, start.size)
+    x, value = start, float(leverages(space, start[None])[0])
+    for _ in range(20):
+        around = x + offsets * spacing
+        around = around[space.pde.domain.contains(around)]
+        values = leverages(space, around)
+        if values.size and values.max() > value:
+            x, value = around[int(values.argmax())], float(values.max())
+        spacing = 0.5 * spacing
+    return Peak(value, frozen(x.copy()))
+
+
 # -- polynomials in place of features ----------------------------------------------------------------------------------
 
 
@@ -113,7 +212,7 @@ def certified(space: Basis) -> Leverage:
     """A bound within a factor of three of the leverage at any mass floor, on boxes and disks of up to two dimensions.
 
     v.Psi is a polynomial of low degree for every unit vector v, up to an error e
-    (``certificates.degrees``). A polynomial of degree n is nowhere larger than its largest value on
+    (``certificates.polynomials``). A polynomial of degree n is nowhere larger than its largest value on
     points cos(k pi / m), k = 0..m, divided by cos(pi n / 2 m): where it is
     largest, it falls off no faster than a cosine of n times the angle (M. Riesz; Ehlich and Zeller).
     On a rectangle this holds axis by axis. On a disk a polynomial of total degree n has that degree along every
@@ -135,7 +234,7 @@ def certified(space: Basis) -> Leverage:
     degrees, error = degrees_of(space, _ERROR)
     more = _OVERSAMPLING[domain.dimension - 1]
     counts = [max(2, math.ceil(more * n)) for n in degrees]
-    n_points = math.prod(m + 1 for m in counts) if domain.is_box else 2 * counts[0] * (counts[0] + 1)
+    n_points = math.prod(m + 1 for m in counts) if isinstance(domain, Box) else 2 * counts[0] * (counts[0] + 1)
     if n_points * float(space.n_features) * space.rank > _LARGEST_GRID:
         raise ConformityError(
             f"The leverage is not certified: a grid that resolves these features has {n_points:.2g} points, which "
@@ -145,7 +244,7 @@ def certified(space: Basis) -> Leverage:
     x = _chebyshev_grid(domain, counts)
     values = leverages(space, x)
     shrunk = math.prod(math.cos(0.5 * math.pi * n / m) for n, m in zip(degrees, counts, strict=True))
-    shrunk = shrunk if domain.is_box else shrunk**2
+    shrunk = shrunk if isinstance(domain, Box) else shrunk**2
     top = ((math.sqrt(float(values.max())) + error) / shrunk + error) ** 2
     peak = climbed(space, x, values, domain.side / max(counts))
     return Leverage(peak.value, peak.location, top, POLYNOMIAL, len(x), space.rank)
@@ -154,7 +253,7 @@ def certified(space: Basis) -> Leverage:
 def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
     """cos(k pi / m) per axis of a box; on a disk or ring, that along the radius and equal angles around it."""
     lines = [np.cos(math.pi * np.arange(m + 1) / m) for m in counts]
-    if domain.is_box:
+    if isinstance(domain, Box):
         ends = zip(domain.lower, domain.upper, lines, strict=True)
         # Mixed so that the ends are the faces to the last bit.
         lines = [0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends]
@@ -213,7 +312,7 @@ def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) 
     """Nodes of a grid, their covering radius, and envelopes that are finite."""
     domain = space.pde.domain
     known = drawn_envelopes(space.features) if envelopes is None else envelopes
-    if not (domain.is_box and math.isfinite(known.gradients) and math.isfinite(known.values)):
+    if not (isinstance(domain, Box) and math.isfinite(known.gradients) and math.isfinite(known.values)):
         raise ConformityError(
             "The paper's covers are for boxes and for features with finite gradient bounds (corner features grow "
             "steeper towards their vertex, and a mapped function is known from samples only); leverage.realised gives "

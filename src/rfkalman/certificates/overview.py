@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,15 +14,16 @@ from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError, ShapeError
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
-from . import dynamics, gram, routes
+from . import dynamics, gram
 from . import leverage as lev
 from .approximation import projection_error
 from .contraction import contraction
+from .exact_field import Trajectory, as_times
 from .field_error import FieldError, Truths, field_error
 from .findings import Finding
-from .propagation import covariance_roots, error_propagators
+from .implicit_euler import galerkin_route, projection_route
+from .propagation import CovarianceRoots, ErrorPropagators, covariance_roots, error_propagators
 from .ritz import ritz
-from .trajectory import Trajectory, as_times
 from .words import Window, headline, sentences
 
 __all__ = ["Overview", "certify", "is_implicit_euler"]
@@ -91,27 +92,30 @@ class Overview:
         return "\n".join(lines + [f"not asked: {name}: {reason}" for name, reason in self.refused])
 
 
+class _Report(Protocol):
+    def findings(self) -> list[Finding]:
+        """Lines of the certificate table."""
+
+
 class _Asking:
-    """Collects answers; a certificate that does not apply is noted with its reason."""
+    """Collects findings; a certificate that does not apply is noted with its reason."""
 
     def __init__(self, progress: Callable[[str], None] | None) -> None:
-        self._progress = progress
+        self.begin = progress if progress is not None else lambda certificate: None
         self.findings: list[Finding] = []
         self.refused: list[tuple[str, str]] = []
 
-    def begin(self, certificate: str) -> None:
-        if self._progress is not None:
-            self._progress(certificate)
-
     def ask(self, name: str, question: Callable[[], _Answer]) -> _Answer | None:
+        """What a certificate says; None where it does not apply."""
         try:
             return question()
         except RFKalmanError as error:
             self.refused.append((name, str(error)))
             return None
 
-    def overview(self, window: Window, error: FieldError | None = None) -> Overview:
-        return Overview(tuple(self.findings), tuple(self.refused), window, error)
+    def add(self, *found: _Report | None) -> None:
+        """Take up the findings of certificates that gave an answer."""
+        self.findings += [finding for report in found if report is not None for finding in report.findings()]
 
 
 def certify(
@@ -183,96 +187,38 @@ def certify(
         leverage = _leverage(asking, space)
     asking.begin("gram")
     deviation, known = _gram(asking, space, leverage, prior, steps, observations, eta, failure_prob, reused)
-    roots = covariance_roots(prior, steps, observations) if known is None or trajectory or truths else None
-    trace = float(np.square(roots.analyses[-1]).sum()) if roots is not None else float(known.traces[-1])  # type: ignore[union-attr]
+    measurable = trajectory is not None or truths is not None
+    if known is None or measurable:
+        roots = covariance_roots(prior, steps, observations)
+        trace = float(np.square(roots.analyses[-1]).sum())
+    else:
+        roots, trace = None, float(known.traces[-1])
+    error = propagators = None
+    if roots is not None and measurable:
+        propagators = error_propagators(steps, observations, roots.forecasts)
+        if truths is not None:
+            asking.begin("error")
+            error = field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
+    if trajectory is None or roots is None or propagators is None:
+        asking.add(dynamics.stability(steps))
+        reason = "they are about one exact field; pass a trajectory"
+        if roots is None:
+            reason = "there is no exact field to measure against; pass a trajectory"
+        asking.refused.append(("approximation, bias and contraction", reason))
+    else:
+        reference = _reference(asking, space, trajectory, steps, grid)
+        asking.begin("contraction")
+        if steps:
+            chance = 0.0 if leverage is None else leverage.failure_prob
+            _contraction(
+                asking, reference, prior, observations, roots, propagators, deviation, chance, start_mean_error
+            )
+        else:
+            asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
+    asking.add(error)
     sizes = [obs.n_obs for obs in observations]
     window = Window(len(sizes), min(sizes), max(sizes), space.rank, trace, float(np.square(prior.root).sum()))
-    if roots is None:
-        asking.findings += dynamics.stability(steps).findings()
-        reason = "there is no exact field to measure against; pass a trajectory"
-        asking.refused.append(("approximation, bias and contraction", reason))
-        return asking.overview(window)
-    propagators = error_propagators(steps, observations, roots.forecasts)
-    error = None
-    if truths is not None:
-        asking.begin("error")
-        error = field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
-    if trajectory is None:
-        asking.findings += dynamics.stability(steps).findings()
-        asking.findings += [] if error is None else error.findings()
-        reason = "they are about one exact field; pass a trajectory"
-        asking.refused.append(("approximation, bias and contraction", reason))
-        return asking.overview(window, error)
-    asking.begin("approximation")
-    projected = projection_error(space, trajectory, grid)
-    asking.findings += projected.findings()
-    quantity = asking.ask(
-        "approximation, Ritz quantity", lambda: ritz(space, trajectory, float(grid[-1]), start=float(grid[0]))
-    )
-    if quantity is not None:
-        asking.findings += quantity.findings()
-    asking.begin("dynamics")
-    measured = dynamics.residuals(projected.coeffs, steps)
-    asking.findings += measured.stability.findings()
-    taken: list[routes.Dynamics] = []
-    if not is_implicit_euler(space, steps, grid):
-        reason = "they are about implicit Euler over equal gaps; the bias was measured with the steps given instead"
-        asking.refused.append(("dynamics, the lemmas for implicit Euler", reason))
-    else:
-        if quantity is not None:
-            found = asking.ask(
-                "dynamics, Galerkin route",
-                lambda: routes.galerkin_route(space, trajectory, grid, approximation=quantity),
-            )
-            taken += [] if found is None else [found]
-        found = asking.ask("dynamics, L2 projection route", lambda: routes.projection_route(space, trajectory, grid))
-        taken += [] if found is None else [found]
-    for route in taken:
-        asking.findings += route.findings()
-    if not any(route.route == "L2 projection" for route in taken):
-        asking.findings += measured.findings()
-    asking.begin("contraction")
-    if not steps:
-        asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
-        asking.findings += [] if error is None else error.findings()
-        return asking.overview(window, error)
-    # The Galerkin reference has the smaller constants, where it exists.
-    chosen = taken[0] if taken else None
-    final = roots.analyses[-1]
-    epsilon = projected.supremum if chosen is None else chosen.epsilon
-    reference = projected.coeffs if chosen is None else chosen.coeffs
-    start = start_mean_error
-    if start is None:
-        start = float(np.linalg.norm(prior.mean - reference[0]))
-    T = float(grid[-1] - grid[0])
-    noise_std = None if deviation is None else max(_largest_std(obs) for obs in observations)
-    n_obs = None if deviation is None else min(obs.n_obs for obs in observations)
-    bound = asking.ask(
-        "contraction",
-        lambda: contraction(
-            epsilon=epsilon,
-            rank=space.rank,
-            # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
-            dt=T / len(steps),
-            horizon=T,
-            constant=measured.constant(T / len(steps), epsilon) if chosen is None else chosen.constant,
-            stability=measured.stability.value,
-            noise_std=noise_std,
-            n_obs=n_obs,
-            gram_deviation=deviation,
-            information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
-            bias=measured.supremum if chosen is None else chosen.bias,
-            initial=float(propagators.norms[-1]) * start,
-            trace=float(np.square(final).sum()),
-            failure_probs=(0.0, 0.0 if leverage is None else leverage.failure_prob, 0.0),
-            is_projection=chosen is None or chosen.route == "L2 projection",
-        ),
-    )
-    asking.findings += propagators.findings()
-    if bound is not None:
-        asking.findings += bound.findings()
-    asking.findings += [] if error is None else error.findings()
-    return asking.overview(window, error)
+    return Overview(tuple(asking.findings), tuple(asking.refused), window, error)
 
 
 def _require_fit(
@@ -302,12 +248,11 @@ def _require_fit(
 def _leverage(asking: _Asking, space: WhitenedSpace) -> lev.Leverage | None:
     """A bound where there is a tight one, and the largest value found where there is none."""
     found = asking.ask("leverage, certified", lambda: lev.certified(space))
-    if found is not None:
-        asking.findings += found.findings()
-        return found
-    peak = asking.ask("leverage", lambda: lev.realised(space))
-    asking.findings += [] if peak is None else [lev.found_finding(peak)]
-    return None
+    asking.add(found)
+    if found is None:
+        peak = asking.ask("leverage", lambda: lev.realised(space))
+        asking.findings += [] if peak is None else [lev.found_finding(peak)]
+    return found
 
 
 def _gram(
@@ -327,15 +272,100 @@ def _gram(
     measured = asking.ask("gram, deviation", lambda: [gram.deviation(H) for H in matrices])
     if measured is not None and leverage is not None:
         candidates = len(space.floor_candidates) or 1
-        asking.findings += gram.certify(
-            matrices, leverage.certified, eta, failure_prob, reused=reused, n_candidates=candidates, window=window
-        ).findings()
+        asking.add(
+            gram.certify(
+                matrices, leverage.certified, eta, failure_prob, reused=reused, n_candidates=candidates, window=window
+            )
+        )
     else:
         if measured is not None:
             asking.findings.append(gram.deviation_finding(measured, eta, window))
             asking.refused.append(("gram, number of sensors", "it rests on a certified leverage"))
-        asking.findings += [] if window is None else window.findings()
+        asking.add(window)
     return (None if measured is None else max(d.deviation for d in measured)), window
+
+
+class _Reference(NamedTuple):
+    """The trajectory that the theorem compares with: its coefficients, and what the dynamics input says of it."""
+
+    coeffs: FloatArray
+    epsilon: float
+    constant: float
+    bias: float
+    stability: float
+    horizon: float
+    is_projection: bool
+
+
+def _reference(
+    asking: _Asking, space: WhitenedSpace, trajectory: Trajectory, steps: Sequence[LinearStep], grid: FloatArray
+) -> _Reference:
+    """Approximation and dynamics: the Galerkin reference, which has the smaller constants, or the L2 projection."""
+    asking.begin("approximation")
+    projected = projection_error(space, trajectory, grid)
+    start, end = float(grid[0]), float(grid[-1])
+    quantity = asking.ask("approximation, Ritz quantity", lambda: ritz(space, trajectory, end, start=start))
+    asking.add(projected, quantity)
+    asking.begin("dynamics")
+    measured = dynamics.residuals(projected.coeffs, steps)
+    galerkin = lemma = None
+    if not is_implicit_euler(space, steps, grid):
+        reason = "they are about implicit Euler over equal gaps; the bias was measured with the steps given instead"
+        asking.refused.append(("dynamics, the lemmas for implicit Euler", reason))
+    else:
+        if quantity is not None:
+            galerkin = asking.ask(
+                "dynamics, Galerkin route", lambda: galerkin_route(space, trajectory, grid, approximation=quantity)
+            )
+        lemma = asking.ask("dynamics, L2 projection route", lambda: projection_route(space, trajectory, grid))
+    asking.add(measured.stability, galerkin, measured if lemma is None else lemma)
+    S_T, T, chosen = measured.stability.value, end - start, galerkin or lemma
+    if chosen is not None:
+        by_projection = chosen is lemma
+        return _Reference(chosen.coeffs, chosen.epsilon, chosen.constant, chosen.bias, S_T, T, by_projection)
+    epsilon = projected.supremum
+    constant = measured.constant(T / len(steps), epsilon) if steps else 0.0
+    return _Reference(projected.coeffs, epsilon, constant, measured.supremum, S_T, T, True)
+
+
+def _contraction(
+    asking: _Asking,
+    reference: _Reference,
+    prior: Gaussian,
+    observations: Sequence[Observation],
+    roots: CovarianceRoots,
+    propagators: ErrorPropagators,
+    deviation: float | None,
+    leverage_failure_prob: float,
+    start_mean_error: float | None,
+) -> None:
+    """The theorem's right-hand side at the last analysis."""
+    final = roots.analyses[-1]
+    start = start_mean_error
+    if start is None:
+        start = float(np.linalg.norm(prior.mean - reference.coeffs[0]))
+    bound = asking.ask(
+        "contraction",
+        lambda: contraction(
+            epsilon=reference.epsilon,
+            rank=prior.dim,
+            # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
+            dt=reference.horizon / (len(observations) - 1),
+            horizon=reference.horizon,
+            constant=reference.constant,
+            stability=reference.stability,
+            noise_std=None if deviation is None else max(_largest_std(obs) for obs in observations),
+            n_obs=None if deviation is None else min(obs.n_obs for obs in observations),
+            gram_deviation=deviation,
+            information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
+            bias=reference.bias,
+            initial=float(propagators.norms[-1]) * start,
+            trace=float(np.square(final).sum()),
+            failure_probs=(0.0, leverage_failure_prob, 0.0),
+            is_projection=reference.is_projection,
+        ),
+    )
+    asking.add(propagators, bound)
 
 
 def _largest_std(obs: Observation) -> float:

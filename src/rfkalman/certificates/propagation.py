@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,10 @@ from ..core.checks import FloatArray, as_finite, frozen
 from ..core.errors import ShapeError
 from ..core.linalg import compress_root, triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
+from .contraction import INITIAL
 from .findings import Finding
 
 __all__ = ["CovarianceRoots", "ErrorPropagators", "covariance_roots", "error_propagators"]
-
-INITIAL = "Initial bias"
 
 
 class CovarianceRoots(NamedTuple):
@@ -124,19 +124,18 @@ class ErrorPropagators:
         C_n = (I - K_n H_n) F C_{n-1} F^T (I - K_n H_n)^T + K_n R_n K_n^T from C = 0: never above P_n, and far below it
         while the prior is diffuse.
         """
-        root: FloatArray | None = None
-        for n, shaken in enumerate(self.noise_gains):
-            if root is None:
-                root = shaken
-            else:
-                root = compress_root(np.hstack([self.keeps[n] @ self.steps[n - 1].apply(root), shaken]))
+        root = self.noise_gains[0]
+        yield root
+        for keep, step, shaken in zip(self.keeps[1:], self.steps, self.noise_gains[1:], strict=True):
+            root = compress_root(np.hstack([keep @ step.apply(root), shaken]))
             yield root
 
     def findings(self) -> list[Finding]:
         """The factor by which an initial error counts."""
+        line = partial(Finding, "contraction", INITIAL)
         return [
-            Finding("contraction", INITIAL, "largest share of an initial error left, sup ||E_{n:0}||", self.supremum),
-            Finding("contraction", INITIAL, "share left at the last time, ||E_{N:0}||", float(self.norms[-1])),
+            line("largest share of an initial error left, sup ||E_{n:0}||", self.supremum),
+            line("share left at the last time, ||E_{N:0}||", float(self.norms[-1])),
         ]
 
 

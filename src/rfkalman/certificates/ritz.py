@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
@@ -16,9 +17,8 @@ from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
 from ..core.errors import ConformityError, DefinitenessError, ValueRangeError
 from ..core.linalg import symmetrise
 from ..space.space import WhitenedSpace
+from .exact_field import FineBasis, Trajectory, quadrature_finding, require_unforced
 from .findings import Finding
-from .fine_basis import FineBasis, quadrature_finding
-from .trajectory import Trajectory, require_unforced
 
 __all__ = ["Ritz", "lowest_rate", "ritz"]
 
@@ -86,33 +86,18 @@ class Ritz:
 
     def findings(self, limit: float | None = None) -> list[Finding]:
         """Both parts, their sum, and whether the integral and the rule can be believed."""
-        holds = None if limit is None else self.value <= limit
-        settled = self.integral_error <= 0.05 * self.integral
+        line = partial(Finding, "approximation", RITZ)
+        settle = "raise max_panels, or certify from a later start"
+        remedy = "lower mass_floor, use more features, or certify from a later start"
         rows = [
-            Finding("approximation", RITZ, "largest ||u - R u||, bounded between times", self.supremum),
-            Finding("approximation", RITZ, "integral over t of ||u_t - R u_t||", self.integral),
-            Finding(
-                "approximation",
-                RITZ,
-                "estimated error of the time integral",
-                self.integral_error,
-                0.05 * self.integral,
-                settled,
-                "" if settled else "raise max_panels, or certify from a later start",
-            ),
-            Finding(
-                "approximation",
-                RITZ,
-                "Ritz quantity epsilon^G",
-                self.value,
-                limit,
-                holds,
-                "" if holds is not False else "lower mass_floor, use more features, or certify from a later start",
-            ),
+            line("largest ||u - R u||, bounded between times", self.supremum),
+            line("integral over t of ||u_t - R u_t||", self.integral),
+            line("estimated error of the time integral", self.integral_error, 0.05 * self.integral, remedy=settle),
+            line("Ritz quantity epsilon^G", self.value, limit, remedy=remedy),
             quadrature_finding(RITZ, self.quadrature_defect, "u_tt"),
         ]
         if self.trace_eps > 0.0:
-            rows.append(Finding("approximation", RITZ, "rms trace that counts as zero on the boundary", self.trace_eps))
+            rows.append(line("rms trace that counts as zero on the boundary", self.trace_eps))
         return rows
 
 

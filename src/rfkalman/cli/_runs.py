@@ -17,7 +17,7 @@ from ..certificates.overview import Overview
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..model.model import UnknownReport
 from ..problem import Problem, Setup
-from ..problem.certified import certify_problem
+from ..problem.certify import certify_problem
 from ..problem.tables import moment_ns, moments
 from ..report.page import unknown_measures
 from ..runs.session import STORE, Run

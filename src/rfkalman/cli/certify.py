@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..certificates.findings import shown
 from ..certificates.overview import Overview
-from ..research.experiments.certified import BENCHMARKS, certify_benchmark
+from ..research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
 from .app import app, debug_option, json_option, output, progress_bar, say
 
 __all__ = ["certify", "findings_table"]
@@ -38,7 +38,7 @@ def certify(
             overview = certify_benchmark(target, eta, failure_prob, told)
         else:
             from ..problem import Problem
-            from ..problem.certified import certify_problem
+            from ..problem.certify import certify_problem
 
             overview = certify_problem(Problem.from_toml(target), eta, failure_prob, told)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from .errors import MissingExtraError, ShapeError, ValueRangeError
 
 FloatArray = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
+Record = TypeVar("Record")
 
 
 def frozen(array: FloatArray) -> FloatArray:
@@ -20,10 +21,20 @@ def frozen(array: FloatArray) -> FloatArray:
     return array
 
 
-def assign(value: Any, /, **entries: Any) -> None:
-    """Set fields of a frozen dataclass while it is being made."""
-    for name, entry in entries.items():
-        object.__setattr__(value, name, entry)
+def assign(record: object, /, **values: object) -> None:
+    """Set fields of a frozen record, as its constructor must."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)
+
+
+def unchecked(kind: type[Record], /, **values: object) -> Record:
+    """A record of arrays that its maker owns, which become read-only: no copy, no check."""
+    made = object.__new__(kind)
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(made, name, value)
+    return made
 
 
 def as_array(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy: str = "") -> FloatArray:
@@ -45,6 +56,11 @@ def as_finite(name: str, value: ArrayLike, shape: tuple[int | None, ...], remedy
     return array
 
 
+def as_optional(name: str, value: ArrayLike | None, shape: tuple[int | None, ...]) -> FloatArray | None:
+    """Like :func:`as_finite`, where None means that there is no such array."""
+    return None if value is None else as_finite(name, value, shape)
+
+
 def require_finite(name: str, array: FloatArray, remedy: str = "") -> None:
     """Refuse NaN and infinity, saying where the first one is."""
     if not np.isfinite(array).all():
@@ -62,6 +78,22 @@ def as_positive(name: str, value: Any, remedy: str = "") -> float:
     number = as_number(name, value, remedy)
     if number <= 0.0:
         raise ValueRangeError(f"{name} must be positive; got {number!r}." + _tail(remedy))
+    return number
+
+
+def as_nonnegative(name: str, value: Any, remedy: str = "") -> float:
+    """A finite number that is zero or more."""
+    number = as_number(name, value, remedy)
+    if number < 0.0:
+        raise ValueRangeError(f"{name} must not be negative; got {number!r}." + _tail(remedy))
+    return number
+
+
+def as_share(name: str, value: Any, meaning: str) -> float:
+    """A number strictly between 0 and 1: a probability, a level, a relative deviation."""
+    number = as_number(name, value)
+    if not 0.0 < number < 1.0:
+        raise ValueRangeError(f"{name} must lie strictly between 0 and 1, {meaning}; got {number!r}.")
     return number
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from .simplex import EDGES, IntArray, shape_functions
+from .rules import EDGES, IntArray, shape_functions
 
 __all__ = ["Locator"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +13,18 @@ from scipy.spatial import cKDTree
 
 from ..core.checks import FloatArray, as_finite
 from ..core.errors import ShapeError, ValueRangeError
-from .simplex import EDGES, IntArray, bernstein, densities, determinants, folded, reference_rule
+from .rules import EDGES, IntArray, bernstein, densities, determinants, folded, reference_rule, simplex_volumes
 
-__all__ = ["cell_volumes", "checked_cells", "oriented", "outer_facets", "polygonal", "suspicions", "tagged"]
+__all__ = [
+    "cell_volumes",
+    "checked_cells",
+    "followers",
+    "oriented",
+    "outer_facets",
+    "polygonal",
+    "suspicions",
+    "tagged",
+]
 
 #: Vertices of the facets of a positive simplex, seen from outside; the last one of a line points up.
 _SIDES: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -87,7 +95,7 @@ def _mirror(d: int, k: int) -> list[int]:
 def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
     nodes = local[cells]
     if cells.shape[1] == d + 1:
-        return np.asarray(determinants((nodes[:, 1:] - nodes[:, :1]).transpose(0, 2, 1)) / math.factorial(d))
+        return simplex_volumes(nodes)
     # A polynomial of degree d with positive Bernstein coefficients is positive; where one is not, points decide.
     doubtful = np.flatnonzero(~(bernstein(nodes, d) > 0.0).all(axis=1))
     inner, _ = reference_rule(d, 12)
@@ -230,6 +238,12 @@ def suspicions(local: FloatArray, cells: IntArray, d: int) -> list[str]:
     return notes
 
 
+def followers(facets: IntArray) -> IntArray:
+    """Which planar facet follows each at its second vertex, (F,); where several do, any of them."""
+    order = np.argsort(facets[:, 0])
+    return np.asarray(order[np.minimum(np.searchsorted(facets[:, 0], facets[:, 1], sorter=order), len(order) - 1)])
+
+
 def polygonal(local: FloatArray, facets: IntArray, volume: float) -> list[str]:
     """What straight facets may cost if they stand for a smooth boundary."""
     d = local.shape[1]
@@ -239,10 +253,7 @@ def polygonal(local: FloatArray, facets: IntArray, volume: float) -> list[str]:
     if d == 2:
         along = nodes[:, 1] - nodes[:, 0]
         size = np.square(along).sum(axis=1)
-        # The facet that follows at the second vertex; where several do, any of them.
-        order = np.argsort(facets[:, 0])
-        after = order[np.minimum(np.searchsorted(facets[:, 0], facets[:, 1], sorter=order), len(order) - 1)]
-        vectors, pairs = along, np.stack([np.arange(len(facets)), after], axis=1)
+        vectors, pairs = along, np.stack([np.arange(len(facets)), followers(facets)], axis=1)
     else:
         vectors = np.cross(nodes[:, 1] - nodes[:, 0], nodes[:, 2] - nodes[:, 0])
         size = np.linalg.norm(vectors, axis=1) ** 1.5

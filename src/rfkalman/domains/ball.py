@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import roots_jacobi
 
-from ..core.checks import FloatArray, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_finite, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from .base import Domain, ListedBoundary, Rule, boundary_slack, checked_names, register
-from .box import per_axis
+from .base import (
+    DOMAINS,
+    WINDOWS,
+    Breaks,
+    Domain,
+    ListedBoundary,
+    Order,
+    TensorRule,
+    Window,
+    boundary_slack,
+    checked_names,
+    half_phases,
+    known_parts,
+    per_axis,
+)
 from .pieces import BoxPieces, ball_in_box
-from .simplex import half_phases, points_for_phase
+from .rules import points_for_phase
 
-__all__ = ["Ball", "PolarRule"]
-
-
-class PolarRule(Rule):
-    """A radial rule times a rule on the directions; points are made block by block."""
-
-    def __init__(
-        self,
-        centre: FloatArray,
-        radial: tuple[FloatArray, FloatArray],
-        directions: tuple[FloatArray, FloatArray],
-        volume: float,
-    ) -> None:
-        self._centre, self._radial, self._directions = centre, radial, directions
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return len(self._radial[0]) * len(self._directions[1])
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        (r, wr), (e, we) = self._radial, self._directions
-        for start in range(0, self.n_points, size):
-            i, j = np.divmod(np.arange(start, min(start + size, self.n_points)), len(we))
-            yield self._centre + r[i, None] * e[j], wr[i] * we[j]
+__all__ = ["Ball", "BallWindow"]
 
 
-@register
+@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Ball(Domain):
     """A disk or ball; with an inner radius, an annulus or spherical shell.
@@ -75,6 +64,7 @@ class Ball(Domain):
     upper: FloatArray = field(init=False, repr=False)
 
     kind: ClassVar[str] = "ball"
+    smooth_window: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         centre = as_finite("centre", np.atleast_1d(np.asarray(self.centre, dtype=np.float64)), (None,))
@@ -82,21 +72,14 @@ class Ball(Domain):
             raise ShapeError("A Ball has 2 or 3 dimensions; centre has one coordinate. In 1-D use Interval(a, b).")
         if centre.size not in (2, 3):
             raise ShapeError(f"A Ball has 2 or 3 dimensions; centre has {centre.size} coordinates.")
-        radius = as_positive("radius", self.radius)
-        if self.inner_radius is not None:
-            inner = as_positive("inner_radius", self.inner_radius, "Leave it out for a full ball.")
-            if inner >= radius:
-                raise ValueRangeError(f"inner_radius must be below radius; got {inner} and {radius}. Are they swapped?")
-            object.__setattr__(self, "inner_radius", inner)
-        object.__setattr__(self, "centre", centre)
-        object.__setattr__(self, "radius", radius)
-        object.__setattr__(self, "lower", frozen(centre - radius))
-        object.__setattr__(self, "upper", frozen(centre + radius))
+        radius, inner = _checked_radii(self.radius, self.inner_radius)
+        assign(self, centre=centre, radius=radius, inner_radius=inner)
+        assign(self, lower=frozen(centre - radius), upper=frozen(centre + radius))
         if not (self.upper > self.lower).all():
             raise ValueRangeError(
                 f"radius {radius} disappears beside the coordinates of centre, {centre.tolist()}; check the units."
             )
-        object.__setattr__(self, "names", checked_names(self.names, self.native_parts))
+        assign(self, names=checked_names(self.names, self.native_parts))
 
     @property
     def volume(self) -> float:
@@ -112,7 +95,7 @@ class Ball(Domain):
 
     @property
     def native_parts(self) -> tuple[str, ...]:
-        return ("outer",) if self.inner_radius is None else ("outer", "inner")
+        return _spheres(self.inner_radius)
 
     def contains(self, x: FloatArray) -> Any:
         slack = float(boundary_slack(self.lower, self.upper).max())
@@ -127,7 +110,15 @@ class Ball(Domain):
         r = (inner + (self.radius**d - inner) * rng.random(n)) ** (1.0 / d)
         return self.centre + r[:, None] * e
 
-    def quadrature(self, order: int | tuple[int, ...]) -> PolarRule:
+    def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
+        nearest, farthest = self._distances(lower - self.centre, upper - self.centre)
+        return nearest <= self.radius and farthest >= (self.inner_radius or 0.0)
+
+    def _distances(self, a: FloatArray, b: FloatArray) -> tuple[float, float]:
+        """The smallest and largest distance from the centre within a box, given by its corners from there."""
+        return math.hypot(*np.clip(0.0, a, b)), math.hypot(*np.maximum(np.abs(a), np.abs(b)))
+
+    def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
         """Gauss points along the radius times equal angles (in 3-D also Gauss points in the cosine of the latitude).
 
         Exact to degree 11 at least; waves of the frequency that asks for ``order``
@@ -137,9 +128,9 @@ class Ball(Domain):
         inner = self.inner_radius or 0.0
         across = phase * (self.radius - inner) / (2.0 * self.radius)
         radial = self._radial(int(points_for_phase(across)))
-        return PolarRule(self.centre, radial, self._directions(phase), self.volume)
+        return TensorRule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
 
-    def pieces(self) -> BoxPieces:
+    def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         angles = 0.5 * math.pi * np.arange(5)
         lower, upper = np.zeros((4, self.dimension)), np.full((4, self.dimension), math.pi)
         lower[:, 0], upper[:, 0] = self.inner_radius or 0.0, self.radius
@@ -151,15 +142,14 @@ class Ball(Domain):
     ) -> tuple[FloatArray, FloatArray] | None:
         a, b = lower - self.centre, upper - self.centre
         inner = self.inner_radius or 0.0
-        nearest = np.linalg.norm(np.clip(0.0, a, b))
-        farthest = np.linalg.norm(np.maximum(np.abs(a), np.abs(b)))
+        nearest, farthest = self._distances(a, b)
         if farthest <= self.radius and nearest >= inner:
             return None
         counts = points_for_phase(half_phases(order) * (b - a) / self.side) + 6
         x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
         return self.centre + x, w
 
-    def _phase(self, order: int | tuple[int, ...]) -> float:
+    def _phase(self, order: Order) -> float:
         return float(half_phases(per_axis("order", order, self.dimension)).max())
 
     def _radial(self, n: int) -> tuple[FloatArray, FloatArray]:
@@ -192,27 +182,85 @@ class Ball(Domain):
         e[..., 2] = z[:, None]
         return frozen(e.reshape(-1, 3)), frozen(np.repeat(0.5 * w, 2 * n) / (2 * n))
 
-    def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> ListedBoundary:
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> ListedBoundary:
         e, w = self._directions(self._phase(order))
-        rules = []
-        for part in natives:
-            radius, sign = (self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0)
-            area = 2.0 * math.pi * radius if self.dimension == 2 else 4.0 * math.pi * radius**2
-            rules.append(
-                ListedBoundary(self.centre + radius * e, w * (area / self.volume), sign * e, self.volume, area)
-            )
-        return ListedBoundary.join(rules)
+        radii = [(self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0) for part in natives]
+        areas = [2.0 * math.pi * r if self.dimension == 2 else 4.0 * math.pi * r**2 for r, _ in radii]
+        spheres = [
+            (self.centre + r * e, w * (area / self.volume), sign * e)
+            for (r, sign), area in zip(radii, areas, strict=True)
+        ]
+        return ListedBoundary(spheres, self.volume, sum(areas))
 
-    def settings(self) -> dict[str, Any]:
-        return self._named(
-            {
-                "kind": self.kind,
-                "centre": self.centre.tolist(),
-                "radius": self.radius,
-                "inner_radius": self.inner_radius,
-            }
-        )
+    def _native_window(self, natives: tuple[str, ...]) -> BallWindow:
+        return BallWindow(self.centre, self.radius, self.inner_radius, natives)
 
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        return cls(settings["centre"], settings["radius"], settings["inner_radius"], settings.get("names", {}))
+
+def _spheres(inner_radius: float | None) -> tuple[str, ...]:
+    return ("outer",) if inner_radius is None else ("outer", "inner")
+
+
+def _checked_radii(radius: float, inner_radius: float | None) -> tuple[float, float | None]:
+    outer = as_positive("radius", radius)
+    if inner_radius is None:
+        return outer, None
+    inner = as_positive("inner_radius", inner_radius, "Leave it out for a full ball.")
+    if inner >= outer:
+        raise ValueRangeError(f"inner_radius must be below radius; got {inner} and {outer}. Are they swapped?")
+    return outer, inner
+
+
+@WINDOWS.register
+@dataclass(frozen=True, slots=True, eq=False)
+class BallWindow(Window):
+    """beta = (R^2 - q) / (2 R^2) on a ball, times (q - a^2) / (2 a R) around a hole of radius a; q = |x - centre|^2.
+
+    Either factor may stand alone: ``parts`` are ``outer`` and ``inner``, both by default. Close to its sphere
+    each factor is the distance to it, divided by R. The bounds are attained on the ball or shell.
+    """
+
+    centre: FloatArray
+    radius: float
+    inner_radius: float | None = None
+    parts: tuple[str, ...] = None  # type: ignore[assignment]  # all there are
+
+    kind: ClassVar[str] = "ball"
+
+    def __post_init__(self) -> None:
+        radius, inner = _checked_radii(self.radius, self.inner_radius)
+        assign(self, centre=as_finite("centre", self.centre, (None,)), radius=radius, inner_radius=inner)
+        assign(self, parts=known_parts(self.parts, _spheres(inner)))
+
+    @property
+    def extra_order(self) -> int:
+        return 2 * len(self.parts)
+
+    def degree(self, axis: int | None) -> int | None:
+        return 2 * len(self.parts) if axis is None else None
+
+    def _profile(self, q: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        """beta as a function of q, its first and its (constant) second derivative."""
+        R, a = self.radius, self.inner_radius
+        outer = inner = np.ones_like(q)
+        outer_slope = inner_slope = 0.0
+        if "outer" in self.parts:
+            outer, outer_slope = (R * R - q) / (2.0 * R * R), -0.5 / R**2
+        if a is not None and "inner" in self.parts:
+            inner, inner_slope = (q - a * a) / (2.0 * a * R), 0.5 / (a * R)
+        return outer * inner, outer_slope * inner + outer * inner_slope, 2.0 * outer_slope * inner_slope
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        y = x - self.centre
+        beta, slope, _ = self._profile(np.square(y).sum(axis=1))
+        return beta, 2.0 * slope * y.T
+
+    def bounds(self) -> tuple[float, float, float]:
+        low, high = (self.inner_radius or 0.0) ** 2, self.radius**2
+        # With both factors beta' is proportional to a^2 + R^2 - 2q, and 2 sqrt(q) beta' peaks at a sixth of a^2 + R^2.
+        inside = [q for q in ((low + high) / 2.0, (low + high) / 6.0) if low < q < high]
+        q = np.array([low, high, *inside])
+        beta, slope, bend = self._profile(q)
+        # D^2 beta = 2 beta' I + 4 beta'' y y^T: its squared norm is a convex quadratic in q, largest at an end.
+        across, along = 2.0 * slope, 2.0 * slope + 4.0 * bend * q
+        second = np.sqrt((self.centre.size - 1) * across**2 + along**2)
+        return float(beta.max()), float((2.0 * np.sqrt(q) * np.abs(slope)).max()), float(second.max())

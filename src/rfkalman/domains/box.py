@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_count, as_finite, as_number, frozen
+from ..core.checks import FloatArray, as_finite, as_number, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from .base import Domain, ListedBoundary, Rule, boundary_slack, checked_names, register
+from .base import (
+    DOMAINS,
+    WINDOWS,
+    Breaks,
+    Domain,
+    ListedBoundary,
+    Order,
+    TensorRule,
+    Window,
+    boundary_slack,
+    checked_names,
+    half_phases,
+    known_parts,
+    per_axis,
+)
 from .pieces import BoxPieces
-from .simplex import half_phases, points_for_phase
+from .rules import points_for_phase
 
-__all__ = ["Box", "Interval", "TensorRule"]
-
-_AXES = "xyz"
+__all__ = ["Box", "BoxWindow", "Interval", "box_faces"]
 
 
-class TensorRule(Rule):
-    """A product of one-dimensional rules; points are made block by block, never all at once."""
-
-    def __init__(self, axes: list[tuple[FloatArray, FloatArray]], volume: float) -> None:
-        self._axes = axes
-        self._shape = tuple(len(nodes) for nodes, _ in axes)
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return math.prod(self._shape)
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for start in range(0, self.n_points, size):
-            flat = np.arange(start, min(start + size, self.n_points))
-            index = np.unravel_index(flat, self._shape)
-            x = np.empty((flat.size, len(self._axes)))
-            w = np.ones(flat.size)
-            for k, (i, (nodes, weights)) in enumerate(zip(index, self._axes, strict=True)):
-                x[:, k] = nodes[i]
-                w *= weights[i]
-            yield x, w
+def box_faces(dimension: int) -> tuple[str, ...]:
+    """Names of the faces of a box: x-, x+, y-, ..."""
+    return tuple(f"{axis}{end}" for axis in "xyz"[:dimension] for end in "-+")
 
 
-@register
+@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Box(Domain):
     """The closed box between two corners, in 1, 2 or 3 dimensions.
@@ -67,8 +61,9 @@ class Box(Domain):
     upper: FloatArray
     names: Mapping[str, str] = field(default_factory=dict)
 
-    is_box = True
     kind: ClassVar[str] = "box"
+    aligns: ClassVar[bool] = True
+    smooth_window: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         lower = as_finite("lower", np.atleast_1d(np.asarray(self.lower, dtype=np.float64)), (None,))
@@ -83,9 +78,8 @@ class Box(Domain):
                 f"upper must exceed lower on every axis; axis {axis} runs from {lower[axis]} to {upper[axis]}. "
                 "Are the corners swapped?"
             )
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "upper", upper)
-        object.__setattr__(self, "names", checked_names(self.names, self.native_parts))
+        assign(self, lower=lower, upper=upper)
+        assign(self, names=checked_names(self.names, self.native_parts))
 
     @property
     def volume(self) -> float:
@@ -97,23 +91,26 @@ class Box(Domain):
 
     @property
     def native_parts(self) -> tuple[str, ...]:
-        return tuple(f"{axis}{end}" for axis in _AXES[: self.dimension] for end in "-+")
+        return box_faces(self.dimension)
 
     def contains(self, x: FloatArray) -> Any:
         # A sensor written on the face must not fall outside by the last digit of its coordinates.
         slack = boundary_slack(self.lower, self.upper)
         return ((x >= self.lower - slack) & (x <= self.upper + slack)).all(axis=1)
 
+    def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
+        return bool((lower <= self.upper).all() and (upper >= self.lower).all())
+
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         return self.lower + self.side * rng.random((n, self.dimension))
 
-    def grid(self, n: int | tuple[int, ...]) -> FloatArray:
+    def grid(self, n: Order) -> FloatArray:
         """Regular points with the boundary included, (n_1 ... n_d, d); the last axis varies fastest."""
         counts = per_axis("n", n, self.dimension, minimum=2)
         lines = [np.linspace(a, b, k) for a, b, k in zip(self.lower, self.upper, counts, strict=True)]
         return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, self.dimension)
 
-    def quadrature(self, order: int | tuple[int, ...], breaks: Sequence[Sequence[float]] | None = None) -> TensorRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.
 
         Parameters
@@ -136,7 +133,7 @@ class Box(Domain):
         edges = self._edges(breaks)
         return TensorRule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
 
-    def pieces(self, breaks: Sequence[Sequence[float]] | None = None) -> BoxPieces:
+    def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         edges = self._edges(breaks)
         index = np.indices([len(axis) - 1 for axis in edges]).reshape(self.dimension, -1)
         lower = np.stack([axis[i] for axis, i in zip(edges, index, strict=True)], axis=1)
@@ -146,7 +143,7 @@ class Box(Domain):
     def rule_within(self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]) -> None:
         return None  # corners inside a box leave nothing outside
 
-    def _edges(self, breaks: Sequence[Sequence[float]] | None) -> list[FloatArray]:
+    def _edges(self, breaks: Breaks | None) -> list[FloatArray]:
         if breaks is None:
             return [np.array(ends) for ends in zip(self.lower, self.upper, strict=True)]
         if not isinstance(breaks, Sequence) or len(breaks) != self.dimension or any(np.ndim(a) != 1 for a in breaks):
@@ -166,12 +163,14 @@ class Box(Domain):
             edges.append(ends)
         return edges
 
-    def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> ListedBoundary:
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> ListedBoundary:
         counts = per_axis("order", order, self.dimension)
-        return ListedBoundary.join([self._face(part, counts) for part in natives])
+        faces = [self._face(part, counts) for part in natives]
+        return ListedBoundary([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))
 
-    def _face(self, part: str, counts: tuple[int, ...]) -> ListedBoundary:
-        axis, sign = _AXES.index(part[0]), 1.0 if part[1] == "+" else -1.0
+    def _face(self, part: str, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        """Points, weights, normals and area of a face."""
+        axis, sign = "xyz".index(part[0]), 1.0 if part[1] == "+" else -1.0
         others = [i for i in range(self.dimension) if i != axis]
         area = float(np.prod(self.side[others]))
         across = TensorRule([_composite(np.array([self.lower[i], self.upper[i]]), counts[i]) for i in others], area)
@@ -183,14 +182,10 @@ class Box(Domain):
         normal = np.zeros_like(x)
         normal[:, axis] = sign
         # Area over volume is one over the side, also where the face is a point of measure one.
-        return ListedBoundary(x, w / self.side[axis], normal, self.volume, area)
+        return x, w / self.side[axis], normal, area
 
-    def settings(self) -> dict[str, Any]:
-        return self._named({"kind": self.kind, "lower": self.lower.tolist(), "upper": self.upper.tolist()})
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        return cls(settings["lower"], settings["upper"], settings.get("names", {}))
+    def _native_window(self, natives: tuple[str, ...]) -> BoxWindow:
+        return BoxWindow(self.lower, self.side, natives)
 
 
 def Interval(a: float, b: float) -> Box:
@@ -202,16 +197,6 @@ def Interval(a: float, b: float) -> Box:
     1.0
     """
     return Box(np.array([as_number("a", a)]), np.array([as_number("b", b)]))
-
-
-def per_axis(name: str, value: int | tuple[int, ...], dimension: int, minimum: int = 1) -> tuple[int, ...]:
-    """One count per axis, from one number or one per axis."""
-    if np.ndim(value) == 0:
-        return (as_count(name, value, minimum),) * dimension
-    counts = tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(np.asarray(value).tolist()))
-    if len(counts) != dimension:
-        raise ShapeError(f"{name} has {len(counts)} entries but the domain has {dimension} axes.")
-    return counts
 
 
 def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
@@ -227,3 +212,75 @@ def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
         nodes.append(0.5 * (a + b) + 0.5 * (b - a) * t)
         weights.append(0.5 * w * ((b - a) / (edges[-1] - edges[0])) if lengths.size > 1 else 0.5 * w)
     return frozen(np.concatenate(nodes)), frozen(np.concatenate(weights))
+
+
+@WINDOWS.register
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxWindow(Window):
+    """beta = product of s_i for each chosen lower face and 1 - s_i for each upper one, s = (x - lower) / side.
+
+    All faces give the paper's bubble prod_i s_i (1 - s_i). The bounds are
+    attained: the squared norms of gradient and Hessian are convex in
+    t_i = 4 s_i (1 - s_i) on an axis with both faces, and affine in the square
+    of the factor on an axis with one, so they are largest where each of these
+    is 0 or 1. ``parts`` are the faces as x-, x+, y-, ...; all of them by default.
+    """
+
+    lower: FloatArray
+    side: FloatArray
+    parts: tuple[str, ...] = None  # type: ignore[assignment]  # all faces
+
+    kind: ClassVar[str] = "box"
+
+    def __post_init__(self) -> None:
+        lower = as_finite("lower", self.lower, (None,))
+        assign(self, lower=lower, side=as_finite("side", self.side, lower.shape))
+        assign(self, parts=known_parts(self.parts, box_faces(lower.size)))
+
+    @property
+    def _faces(self) -> list[tuple[bool, bool]]:
+        """Whether beta vanishes on the lower and on the upper face of each axis."""
+        zero = [face in self.parts for face in box_faces(self.lower.size)]
+        return list(zip(zero[::2], zero[1::2], strict=True))
+
+    @property
+    def extra_order(self) -> int:
+        # beta^2 is of degree 4 in an axis with both faces, and two points integrate four degrees more.
+        return 2
+
+    def degree(self, axis: int | None) -> int | None:
+        return None if axis is None else sum(self._faces[axis])
+
+    def bounds(self) -> tuple[float, float, float]:
+        # Moduli of the factors and their two derivatives along each axis where a bound can be attained.
+        per_axis = []
+        for (low, high), side in zip(self._faces, self.side, strict=True):
+            if low and high:
+                per_axis.append([(0.0, 1.0 / side, 2.0 / side**2), (0.25, 0.0, 2.0 / side**2)])
+            elif low or high:
+                per_axis.append([(0.0, 1.0 / side, 0.0), (1.0, 1.0 / side, 0.0)])
+            else:
+                per_axis.append([(1.0, 0.0, 0.0)])
+        value = slope = bend = 0.0
+        for choice in itertools.product(*per_axis):
+            f, g, h = np.array(choice).T
+            value = max(value, float(f.prod()))
+            slope = max(slope, sum(float(g[i] * np.delete(f, i).prod()) ** 2 for i in range(f.size)))
+            second = sum(float(h[i] * np.delete(f, i).prod()) ** 2 for i in range(f.size))
+            for i, j in itertools.combinations(range(f.size), 2):
+                second += 2.0 * float(g[i] * g[j] * np.delete(f, [i, j]).prod()) ** 2
+            bend = max(bend, second)
+        return value, math.sqrt(slope), math.sqrt(bend)
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        s = (x - self.lower) / self.side
+        factors, slopes = s * (1.0 - s), (1.0 - 2.0 * s) / self.side
+        for axis, (low, high) in enumerate(self._faces):
+            if not (low and high):
+                factors[:, axis] = s[:, axis] if low else 1.0 - s[:, axis] if high else 1.0
+                slopes[:, axis] = (1.0 if low else -1.0 if high else 0.0) / self.side[axis]
+        # Each factor is left out by name: dividing the product by it would fail on its own face.
+        gradient = slopes.T.copy()
+        for axis, row in enumerate(gradient):
+            row *= np.delete(factors, axis, axis=1).prod(axis=1)
+        return factors.prod(axis=1), gradient

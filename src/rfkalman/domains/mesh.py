@@ -12,44 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, assign, frozen
 from ..core.codec import Stated
 from ..core.errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
-from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged
-from .base import BoundaryRule, Corner, Domain, ListedBoundary, _raised, boundary_slack, checked_names, register
-from .box import per_axis
-from .pieces import SimplexPieces, simplices_within
-from .polygon import GRADED_FROM, STRAIGHT, chord_height, find_corners, sample_simplices, uniform_barycentric
-from .simplex import (
-    CellRule,
-    FacetRule,
-    IntArray,
-    bernstein,
-    cell_phases,
-    determinants,
-    grouped,
-    half_phases,
-    points_for_phase,
-    shape_functions,
-    triangle_groups,
-)
+from ._topology import cell_volumes, checked_cells, followers, oriented, outer_facets, polygonal, suspicions, tagged
+from .base import DOMAINS, BoundaryRule, Corner, ListedBoundary, Order, boundary_slack, checked_names
+from .cells import GRADED_FROM, STRAIGHT, CellDomain, chord_height, find_corners, uniform_barycentric
+from .rules import IntArray, bernstein, determinants, shape_functions
 
 __all__ = ["Mesh"]
 
 #: Where edges are curved, tangents of neighbours miss each other by the error of the mesh.
 _STRAIGHT_CURVED = 0.05
-#: Points per direction that a curved map adds to what the phase calls for.
-_CURVED_EXTRA = 2
-#: Times that curved cells are cut before they count as straight where a box cuts them: edges then stand off by 1/64 of
-#: what they did, a few hundred-thousandths of the cell.
-_FLATTENINGS = 3
 
 
-@register
+@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
-class Mesh(Domain):
+class Mesh(CellDomain):
     """The union of the cells of a mesh; reading one from a file needs the extra ``mesh``.
 
     The mesh says where the field lives and how to integrate over it; the features
@@ -127,23 +108,14 @@ class Mesh(Domain):
         tags, parts, found = tagged(self.boundary, facets[:, :d], sides, renumber, len(points))
         notes += found
         notes += suspicions(local, cells, d)
-        put = object.__setattr__
-        put(self, "points", frozen(points))
-        put(self, "cells", _fixed(cells))
-        put(self, "boundary", {name: _fixed(facets[tags == i, :d]) for i, name in enumerate(parts)})
-        put(self, "curved", second)
-        put(self, "regions", {str(n): _checked_region(n, chosen, len(cells)) for n, chosen in self.regions.items()})
-        put(self, "lower", frozen(lower))
-        put(self, "upper", frozen(upper))
-        put(self, "_local", frozen(local))
-        put(self, "_facets", _fixed(facets))
-        put(self, "_tags", _fixed(tags))
-        put(self, "_volumes", frozen(volumes))
-        put(self, "_kept", {})
+        regions = {str(name): _checked_region(name, chosen, len(cells)) for name, chosen in self.regions.items()}
+        boundary = {name: _fixed(facets[tags == i, :d]) for i, name in enumerate(parts)}
+        assign(self, points=frozen(points), cells=_fixed(cells), boundary=boundary, curved=second, regions=regions)
+        assign(self, lower=frozen(lower), upper=frozen(upper), _local=frozen(local), _volumes=frozen(volumes))
+        assign(self, _facets=_fixed(facets), _tags=_fixed(tags), _kept={})
         if not second:
             notes += polygonal(local, facets, self.volume)
-        put(self, "notes", tuple(dict.fromkeys(notes)))
-        put(self, "names", checked_names(self.names, self.native_parts))
+        assign(self, notes=tuple(dict.fromkeys(notes)), names=checked_names(self.names, self.native_parts))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, curved: bool = True) -> Self:
@@ -229,11 +201,14 @@ class Mesh(Domain):
             )
         return _RegionValues(self, frozen(table), {name: float(value) for name, value in values.items()})
 
+    @property
+    def _nodes(self) -> FloatArray:
+        return np.asarray(self._local[self.cells])
+
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
-        nodes = self._local[self.cells]
         if not self.curved:
-            return self.lower + sample_simplices(nodes, self._volumes, n, rng)
-        d = self.dimension
+            return CellDomain.sample(self, n, rng)
+        nodes, d = self._nodes, self.dimension
         cell = rng.choice(len(nodes), size=n, p=self._volumes / self._volumes.sum())
         most = bernstein(nodes, d).max(axis=1)
         xi = np.empty((n, d))
@@ -249,73 +224,33 @@ class Mesh(Domain):
         N, _ = shape_functions(xi, second=True)
         return np.asarray(self.lower + np.einsum("nk,nkd->nd", N, nodes[cell]))
 
-    # -- rules --------------------------------------------------------------------------------------------------------
+    # -- the boundary -------------------------------------------------------------------------------------------------
 
-    def quadrature(self, order: int | tuple[int, ...], graded: bool = True) -> CellRule:
-        """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
+    def _sharp(self) -> NDArray[np.bool_]:
+        return np.isin(self.cells, [node for node, corner in self._corners().items() if corner.angle > GRADED_FROM])
 
-        Second-order cells are integrated through their own map. Straight triangles
-        at a re-entrant corner are halved towards it until they have 2^-20 of the
-        domain's size; ``graded=False`` leaves that out.
-        """
-        return self._rule(order, graded, extra=0)
+    def _chosen(self, natives: tuple[str, ...]) -> IntArray:
+        """Nodes of the facets of native parts."""
+        return np.asarray(self._facets[np.isin(self._tags, [self.native_parts.index(name) for name in natives])])
 
-    def check_quadrature(self, order: int | tuple[int, ...]) -> CellRule:
-        return self._rule(_raised(order), graded=True, extra=2)
+    def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
+        return np.asarray(self._local[self._chosen(natives)])
 
-    def _rule(self, order: int | tuple[int, ...], graded: bool, extra: int) -> CellRule:
-        d = self.dimension
-        wave = half_phases(per_axis("order", order, d)) / self.side
-        nodes = self._local[self.cells]
-        if d == 2 and not self.curved:
-            singular = np.zeros(self.cells.shape, dtype=bool)
-            if graded:
-                sharp = [node for node, corner in self._corners().items() if corner.angle > GRADED_FROM]
-                singular = np.isin(self.cells, sharp)
-            groups = triangle_groups(nodes, singular, wave, extra)
-        else:
-            counts = points_for_phase(cell_phases(nodes, wave)) + extra
-            groups = grouped(nodes, d, counts + (_CURVED_EXTRA if self.curved else 0))
-        return CellRule(groups, self.lower, self.volume)
-
-    def pieces(self) -> SimplexPieces:
-        return SimplexPieces.of(self._local[self.cells], self.lower)
-
-    def rule_within(
-        self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
-    ) -> tuple[FloatArray, FloatArray] | None:
-        nodes = self._local[self.cells]
-        low, high = nodes.min(axis=1), nodes.max(axis=1)
-        reach = 0.1 * (high - low)  # a curved edge may bulge beyond its nodes
-        near = (low - reach < upper - self.lower).all(axis=1) & (high + reach > lower - self.lower).all(axis=1)
-        cells = self.pieces().take(near)
-        for _ in range(_FLATTENINGS if self.curved else 0):
-            cells = cells.split()
-        return simplices_within(cells.corners(), self.lower, lower, upper, half_phases(order) / self.side)
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
+        if self.dimension > 1:
+            return CellDomain._native_rule(self, natives, order)
+        chosen = self._chosen(natives)
+        normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
+        ends = (self.points[chosen[:, 0]], np.full(len(chosen), 1.0 / self.volume), normal)
+        return ListedBoundary([ends], self.volume, float(len(chosen)))
 
     def chord_height(self, parts: Sequence[str]) -> float:
         if self.dimension != 2 or self.curved:
             return 0.0
-        facets = self._facets
-        held = np.array([self.names.get(name, name) in parts for name in self.native_parts])[self._tags]
-        along = self._local[facets[:, 1]] - self._local[facets[:, 0]]
-        order = np.argsort(facets[:, 0])
-        after = order[np.searchsorted(facets[:, 0], facets[:, 1], sorter=order)]
+        held = np.isin(list(self._shown.values()), tuple(parts))[self._tags]
+        along = self._local[self._facets[:, 1]] - self._local[self._facets[:, 0]]
+        after = followers(self._facets)
         return chord_height(along, along[after], held & held[after])
-
-    def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> BoundaryRule:
-        d = self.dimension
-        chosen = self._facets[np.isin(self._tags, [self.native_parts.index(name) for name in natives])]
-        nodes = self._local[chosen]
-        wave = half_phases(per_axis("order", order, d)) / self.side
-        if d == 1:
-            x = self.points[chosen[:, 0]]
-            normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
-            return ListedBoundary(x, np.full(len(x), 1.0 / self.volume), normal, self.volume, float(len(x)))
-        counts = points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
-        return FacetRule(grouped(nodes, d - 1, counts), self.lower, self.volume)
-
-    # -- corners ------------------------------------------------------------------------------------------------------
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Boundary vertices of a planar mesh with an interior angle above pi.
@@ -329,7 +264,7 @@ class Mesh(Domain):
         """Corners by the number of their node."""
         leaving, arriving = _tangents(self._local, self._facets)
         rings = _rings(self._facets, leaving, arriving)
-        shown = [self.names.get(name, name) for name in self.native_parts]
+        shown = list(self._shown.values())
         nodes = [self._facets[ring, 0] for ring in rings]
         corners = find_corners(
             [self._local[ring] for ring in nodes],
@@ -346,7 +281,7 @@ class Mesh(Domain):
         own = {"kind": self.kind, "parts": list(self.native_parts), "curved": self.curved, "notes": list(self.notes)}
         if self.regions:
             own["regions"] = list(self.regions)
-        return self._named(own)
+        return own | ({"names": dict(self.names)} if self.names else {})
 
     def arrays(self) -> dict[str, Any]:
         return {

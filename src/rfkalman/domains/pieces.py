@@ -18,8 +18,9 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.checks import FloatArray
+from ..core.pieces import row_blocks
 from .base import Rule
-from .simplex import cell_phases, determinants, gauss, points_for_phase, reference_rule, shape_functions
+from .rules import cell_phases, children, determinants, gauss, points_for_phase, reference_rule, shape_functions
 
 __all__ = [
     "BoxPieces",
@@ -144,9 +145,8 @@ class SimplexPieces(Pieces):
         return type(self)(self.nodes[chosen], self.vertices[chosen], self.origin)
 
     def split(self) -> Self:
-        children = _children(self.vertices)
-        k = children.shape[1]
-        return type(self)(np.repeat(self.nodes, k, axis=0), children.reshape(-1, *children.shape[2:]), self.origin)
+        cut = children(self.vertices)
+        return type(self)(np.repeat(self.nodes, cut.shape[1], axis=0), cut.reshape(-1, *cut.shape[2:]), self.origin)
 
     def counts(self, wave: FloatArray) -> tuple[int, ...]:
         d = self.nodes.shape[2]
@@ -157,8 +157,8 @@ class SimplexPieces(Pieces):
         """Points (m, q, d) of reference points (m, q, d) of each cell, and the slopes of the map."""
         m, q, d = xi.shape
         N, slopes = shape_functions(xi.reshape(-1, d), self.nodes.shape[1] > d + 1)
-        x = np.einsum("mqk,mkd->mqd", N.reshape(m, q, -1), self.nodes)
-        return x, np.einsum("mqkt,mkd->mqdt", slopes.reshape(m, q, -1, d), self.nodes)
+        x = np.einsum("mqk,mkd->mqd", N.reshape(m, q, N.shape[1]), self.nodes)
+        return x, np.einsum("mqkt,mkd->mqdt", slopes.reshape(m, q, N.shape[1], d), self.nodes)
 
     def corners(self) -> FloatArray:
         """Vertices in space, relative to the origin, (m, d + 1, d)."""
@@ -185,35 +185,6 @@ def unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     return np.stack([g.ravel() for g in grids], axis=1), np.prod([w.ravel() for w in weights], axis=0)
 
 
-def _children(v: FloatArray) -> FloatArray:
-    """Simplices (m, d + 1, d) cut at the middles of their edges, (m, 2^d, d + 1, d)."""
-
-    def middle(i: int, j: int) -> FloatArray:
-        return np.asarray(0.5 * (v[:, i] + v[:, j]))
-
-    corner = [v[:, i] for i in range(v.shape[1])]
-    cuts: list[tuple[FloatArray, ...]]
-    if v.shape[1] == 2:
-        cuts = [(corner[0], middle(0, 1)), (middle(0, 1), corner[1])]
-    elif v.shape[1] == 3:
-        a, b, c = middle(0, 1), middle(1, 2), middle(2, 0)
-        cuts = [(corner[0], a, c), (a, corner[1], b), (c, b, corner[2]), (a, b, c)]
-    else:
-        ab, ac, ad, bc, bd, cd = (middle(i, j) for i, j in itertools.combinations(range(4), 2))
-        # A tetrahedron at each corner; the octahedron between them is cut along the diagonal from ac to bd.
-        cuts = [
-            (corner[0], ab, ac, ad),
-            (ab, corner[1], bc, bd),
-            (ac, bc, corner[2], cd),
-            (ad, bd, cd, corner[3]),
-            (ac, bd, ab, ad),
-            (ac, bd, ad, cd),
-            (ac, bd, cd, bc),
-            (ac, bd, bc, ab),
-        ]
-    return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
-
-
 class PiecewiseRule(Rule):
     """A rule on pieces of different sizes, each group with its own number of points."""
 
@@ -227,12 +198,10 @@ class PiecewiseRule(Rule):
 
     def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
         for pieces, counts, q in self._groups:
-            at_once = max(size // q, 1)
-            for start in range(0, len(pieces), at_once):
-                x, w = pieces.take(slice(start, start + at_once)).rule(counts)
+            for cells in row_blocks(len(pieces), max(size // q, 1)):
+                x, w = pieces.take(cells).rule(counts)
                 x, w = x.reshape(-1, x.shape[-1]), w.ravel() / self.volume
-                for first in range(0, len(w), size):
-                    yield x[first : first + size], w[first : first + size]
+                yield from ((x[some], w[some]) for some in row_blocks(len(w), size))
 
 
 def _points(pieces: Pieces, counts: tuple[int, ...]) -> int:
@@ -338,9 +307,8 @@ class Refinement:
 
     def _cells(self, pieces: Pieces, fewer: int = 0) -> Iterator[_Cells]:
         counts = tuple(n - fewer for n in pieces.counts(self._wave))
-        at_once = max(_BLOCK // _points(pieces, counts), 1)
-        for i in range(0, len(pieces), at_once):
-            yield self._tested(*pieces.take(slice(i, i + at_once)).rule(counts))
+        for some in row_blocks(len(pieces), max(_BLOCK // _points(pieces, counts), 1)):
+            yield self._tested(*pieces.take(some).rule(counts))
 
     def _whole(self) -> Iterator[_Cells]:
         """The rule as one cell per block."""

@@ -1,4 +1,4 @@
-"""Polygons with holes, and the re-entrant corners of planar domains."""
+"""Polygons with holes."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_finite, frozen, missing_extra
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
-from .base import Corner, Domain, _raised, boundary_slack, checked_names, register
-from .box import per_axis
-from .pieces import SimplexPieces, simplices_within
-from .simplex import CellRule, FacetRule, cell_phases, grouped, half_phases, points_for_phase, triangle_groups
+from ..core.pieces import in_blocks, row_blocks
+from .base import DOMAINS, WINDOWS, Corner, Window, boundary_slack, checked_names
+from .cells import GRADED_FROM, CellDomain, chord_height, find_corners, turns
+from .rules import simplex_volumes
 
-__all__ = ["Polygon", "find_corners"]
-
-#: Angles within this of pi are straight: the digits of a vertex allow no more.
-STRAIGHT = 1e-6
-#: Corners sharper than this are approached by halving. Weaker ones are what straight edges make of a smooth
-#: curve; gradients grow there like r^-0.1 at most, which six points per direction see well enough.
-GRADED_FROM = math.pi + 0.2
+__all__ = ["Polygon", "PolygonWindow"]
 
 
-@register
+@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
-class Polygon(Domain):
+class Polygon(CellDomain):
     """A polygon, possibly with holes; needs the extra ``geometry``.
 
     Parameters
@@ -64,7 +58,8 @@ class Polygon(Domain):
     upper: FloatArray = field(init=False, repr=False)
     _rings: tuple[FloatArray, ...] = field(init=False, repr=False)
     _shape: Any = field(init=False, repr=False)
-    _triangles: FloatArray = field(init=False, repr=False)
+    _nodes: FloatArray = field(init=False, repr=False)
+    _volumes: FloatArray = field(init=False, repr=False)
 
     kind: ClassVar[str] = "polygon"
 
@@ -84,15 +79,11 @@ class Polygon(Domain):
         if not shapely.is_valid(shape):
             raise ValueRangeError(_explained(shapely.is_valid_reason(shape), lower))
         shapely.prepare(shape)
-        put = object.__setattr__
-        put(self, "exterior", frozen(rings[0]))
-        put(self, "holes", tuple(frozen(ring) for ring in rings[1:]))
-        put(self, "lower", frozen(lower))
-        put(self, "upper", frozen(upper))
-        put(self, "_rings", tuple(frozen(ring) for ring in local))
-        put(self, "_shape", shape)
-        put(self, "_triangles", frozen(_triangulated(shapely, shape, local)))
-        put(self, "names", checked_names(self.names, self.native_parts))
+        assign(self, exterior=frozen(rings[0]), holes=tuple(frozen(ring) for ring in rings[1:]))
+        assign(self, lower=frozen(lower), upper=frozen(upper), _rings=tuple(frozen(ring) for ring in local))
+        assign(self, _shape=shape, _nodes=frozen(_triangulated(shapely, shape, local)))
+        assign(self, _volumes=frozen(simplex_volumes(self._nodes)))
+        assign(self, names=checked_names(self.names, self.native_parts))
 
     @property
     def volume(self) -> float:
@@ -104,11 +95,14 @@ class Polygon(Domain):
 
     @property
     def native_parts(self) -> tuple[str, ...]:
-        return tuple(name for ring in self._labels() for name in ring)
+        prefixes = ["", *(f"hole{i}." for i in range(len(self._rings) - 1))]
+        return tuple(f"{p}edge{k}" for p, ring in zip(prefixes, self._rings, strict=True) for k in range(len(ring)))
 
     def _labels(self) -> list[list[str]]:
-        prefixes = ["", *(f"hole{i}." for i in range(len(self._rings) - 1))]
-        return [[f"{p}edge{k}" for k in range(len(ring))] for p, ring in zip(prefixes, self._rings, strict=True)]
+        """The names of the edges, ring by ring."""
+        ends = np.cumsum([len(ring) for ring in self._rings])
+        shown = list(self._shown.values())
+        return [shown[end - len(ring) : end] for end, ring in zip(ends, self._rings, strict=True)]
 
     def contains(self, x: FloatArray) -> Any:
         shapely = _shapely()
@@ -119,259 +113,106 @@ class Polygon(Domain):
         inside[rest] = shapely.dwithin(self._shape, shapely.points(local[rest]), slack)
         return inside
 
-    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
-        return self.lower + sample_simplices(self._triangles, triangle_areas(self._triangles), n, rng)
+    def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
+        corners = np.stack(np.meshgrid(*zip(lower, upper, strict=True)), axis=-1).reshape(-1, 2)
+        return bool(self.contains(corners).any()) or _crosses(self._edges, lower, upper)
 
-    def quadrature(self, order: int | tuple[int, ...], graded: bool = True) -> CellRule:
-        """Collapsed Gauss rules on the triangles of a constrained Delaunay triangulation.
+    @property
+    def _edges(self) -> FloatArray:
+        """Ends of the edges in the order of the native parts, the domain on their left, (E, 2, 2)."""
+        rings = (self.exterior, *self.holes)
+        return np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in rings])
 
-        Triangles are cut in four until forty points per direction carry the
-        features that ask for ``order`` points per axis of the bounding box. Those
-        at a re-entrant corner are halved towards it, twenty times where they are
-        as large as the domain, for integrands like r^(2 pi / omega - 2). Each costs
-        about a thousand points; ``graded=False`` leaves that out.
-        """
-        return self._rule(order, graded, extra=0)
-
-    def check_quadrature(self, order: int | tuple[int, ...]) -> CellRule:
-        return self._rule(_raised(order), graded=True, extra=2)
-
-    def _rule(self, order: int | tuple[int, ...], graded: bool, extra: int) -> CellRule:
-        wave = half_phases(per_axis("order", order, 2)) / self.side
-        singular = np.zeros(self._triangles.shape[:2], dtype=bool)
+    def _sharp(self) -> NDArray[np.bool_]:
+        sharp = np.zeros(self._nodes.shape[:2], dtype=bool)
         for (ring, k), corner in self._corners().items():
-            if graded and corner.angle > GRADED_FROM:
-                singular |= (self._triangles == self._rings[ring][k]).all(axis=2)
-        return CellRule(triangle_groups(self._triangles, singular, wave, extra), self.lower, self.volume)
+            if corner.angle > GRADED_FROM:
+                sharp |= (self._nodes == self._rings[ring][k]).all(axis=2)
+        return sharp
 
-    def pieces(self) -> SimplexPieces:
-        return SimplexPieces.of(self._triangles, self.lower)
+    def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
+        edges = np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in self._rings])
+        return np.asarray(edges[np.isin(self.native_parts, natives)])
 
-    def rule_within(
-        self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
-    ) -> tuple[FloatArray, FloatArray] | None:
-        return simplices_within(self._triangles, self.lower, lower, upper, half_phases(order) / self.side)
+    def _native_window(self, natives: tuple[str, ...]) -> PolygonWindow:
+        edges = self._edges
+        return PolygonWindow(edges[np.isin(self.native_parts, natives)], edges[:, 0], float(self.side.max()))
 
     def chord_height(self, parts: Sequence[str]) -> float:
         heights = [0.0]
-        for ring, labels in zip(self._rings, self._labels(), strict=True):
-            held = np.array([self.names.get(name, name) in parts for name in labels])
+        for ring, names in zip(self._rings, self._labels(), strict=True):
+            held = np.isin(names, tuple(parts))
             along = np.roll(ring, -1, axis=0) - ring
             heights.append(chord_height(along, np.roll(along, -1, axis=0), held & np.roll(held, -1)))
         return max(heights)
-
-    def _native_rule(self, natives: tuple[str, ...], order: int | tuple[int, ...]) -> FacetRule:
-        wanted = set(natives)
-        edges = np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in self._rings])
-        chosen = edges[[name in wanted for name in self.native_parts]]
-        wave = half_phases(per_axis("order", order, 2)) / self.side
-        return FacetRule(grouped(chosen, 1, points_for_phase(cell_phases(chosen, wave))), self.lower, self.volume)
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         return tuple(self._corners().values())
 
     def joints(self) -> tuple[tuple[FloatArray, float, frozenset[str]], ...]:
         found = []
-        for ring, shown, labels in zip(self._rings, [self.exterior, *self.holes], self._labels(), strict=True):
-            names = [self.names.get(name, name) for name in labels]
-            angles = _interior_angles(ring)
+        for ring, shown, names in zip(self._rings, [self.exterior, *self.holes], self._labels(), strict=True):
+            leaving = np.roll(ring, -1, axis=0) - ring
+            angles = math.pi - turns(np.roll(leaving, 1, axis=0), leaving)
             for k, angle in enumerate(angles.tolist()):
                 if names[k] != names[k - 1]:
                     found.append((shown[k], angle, frozenset((names[k], names[k - 1]))))
         return tuple(found)
 
     def _corners(self) -> dict[tuple[int, int], Corner]:
-        shown = [[self.names.get(name, name) for name in ring] for ring in self._labels()]
-        return find_corners(self._rings, shown, [self.exterior, *self.holes])
+        return find_corners(self._rings, self._labels(), [self.exterior, *self.holes])
 
-    def settings(self) -> dict[str, Any]:
-        rings = {"exterior": self.exterior.tolist(), "holes": [hole.tolist() for hole in self.holes]}
-        return self._named({"kind": self.kind} | rings)
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        return cls(settings["exterior"], tuple(settings["holes"]), settings.get("names", {}))
-
-
-# -- corners -----------------------------------------------------------------------------------------------------------
-
-
-def find_corners(
-    rings: Sequence[FloatArray],
-    labels: Sequence[Sequence[str]],
-    shown: Sequence[FloatArray],
-    tangents: Sequence[tuple[FloatArray, FloatArray]] | None = None,
-    straight: float = STRAIGHT,
-) -> dict[tuple[int, int], Corner]:
-    """The re-entrant vertices of closed rings with the domain on their left, by ring and place in it.
-
-    Parameters
-    ----------
-    rings : sequence of (n, 2) arrays
-        Vertices, near the origin.
-    labels : sequence of sequences of str
-        The part of the edge that leaves each vertex.
-    shown : sequence of (n, 2) arrays
-        The same vertices in the user's coordinates.
-    tangents : sequence of pairs of (n, 2) arrays, optional
-        Directions in which each edge leaves its first vertex and arrives at its
-        second, where edges are curved.
-    straight : float
-        Angles within this of pi are no corners.
-    """
-    found: list[tuple[int, int, float, float]] = []
-    starts, ends = [], []
-    for i, ring in enumerate(rings):
-        leaving, arriving = (np.roll(ring, -1, axis=0) - ring,) * 2 if tangents is None else tangents[i]
-        before = np.roll(arriving, 1, axis=0)
-        cross = before[:, 0] * leaving[:, 1] - before[:, 1] * leaving[:, 0]
-        turn = np.arctan2(cross, (before * leaving).sum(axis=1))
-        # The tip of a slit turns by pi either way; its interior angle is 2 pi, never zero.
-        angle = np.where(turn > math.pi - straight, 2.0 * math.pi, math.pi - turn)
-        # Sides, not edges: pieces that continue each other straight on are one.
-        vertices = ring[np.abs(turn) > straight]
-        starts.append(vertices)
-        ends.append(np.roll(vertices, -1, axis=0))
-        for place in np.flatnonzero(angle > math.pi + straight).tolist():
-            found.append((i, place, float(angle[place]), math.atan2(leaving[place, 1], leaving[place, 0])))
-    a, b = np.concatenate(starts), np.concatenate(ends)
-    corners = {}
-    for i, k, omega, direction in found:
-        vertex = rings[i][k]
-        apart = ~((a == vertex).all(axis=1) | (b == vertex).all(axis=1))
-        reach = float(_distances(vertex, a[apart], b[apart]).min(initial=math.inf))
-        corners[i, k] = Corner(shown[i][k], omega, direction, reach, (labels[i][k], labels[i][k - 1]))
-    return corners
+    def free_ray(self, corner: Corner) -> float | None:
+        omega = corner.angle
+        # The bisector first, then rays alternately to its two sides.
+        steps = np.arange(1, 16) / 16.0
+        fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
+        edges = self._edges
+        apart = np.abs(edges - corner.vertex) > boundary_slack(self.lower, self.upper)
+        others = edges[np.all(apart.any(axis=2), axis=1)] - corner.vertex
+        for cut in omega + fractions * (2.0 * math.pi - omega):
+            angle = corner.direction + float(cut)
+            along = others @ np.array([math.cos(angle), math.sin(angle)])
+            across = others @ np.array([-math.sin(angle), math.cos(angle)])
+            # A segment with an end on each side of the ray's line meets that line at a mean of its two positions.
+            straddles = across.min(axis=1) * across.max(axis=1) <= 0.0
+            where = along[:, 0] * across[:, 1] - along[:, 1] * across[:, 0]
+            ahead = np.where(
+                across[:, 1] == across[:, 0], along.max(axis=1), where * np.sign(across[:, 1] - across[:, 0])
+            )
+            if not (straddles & (ahead >= 0.0)).any():
+                return float(cut)
+        return None
 
 
-def chord_height(along: FloatArray, after: FloatArray, held: NDArray[np.bool_]) -> float:
-    """The largest distance between edges (n, 2) and the curve they are drawn for, from how they turn into the next.
-
-    Turns between a millionth and 0.2 are those of a smooth curve; three at least, or there is none.
-    """
-    cross = along[:, 0] * after[:, 1] - along[:, 1] * after[:, 0]
-    turn = np.abs(np.arctan2(cross, (along * after).sum(axis=1)))
-    smooth = held & (turn > STRAIGHT) & (turn < GRADED_FROM - math.pi)
-    if smooth.sum() < 3:
-        return 0.0
-    return float((np.linalg.norm(along, axis=1) * turn)[smooth].max()) / 8.0
-
-
-def _interior_angles(ring: FloatArray) -> FloatArray:
-    """Angles of the domain at the vertices of a ring that has it on its left, (n,)."""
-    leaving = np.roll(ring, -1, axis=0) - ring
-    before = np.roll(leaving, 1, axis=0)
-    cross = before[:, 0] * leaving[:, 1] - before[:, 1] * leaving[:, 0]
-    return np.asarray(math.pi - np.arctan2(cross, (before * leaving).sum(axis=1)))
-
-
-def _distances(p: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:
-    """Distances from a point to the segments from a to b, (n,)."""
-    along = b - a
-    t = np.clip(((p - a) * along).sum(axis=1) / np.square(along).sum(axis=1), 0.0, 1.0)
-    return np.asarray(np.linalg.norm(a + t[:, None] * along - p, axis=1))
-
-
-# -- triangles ---------------------------------------------------------------------------------------------------------
-
-
-def triangle_areas(triangles: FloatArray) -> FloatArray:
-    """Signed areas of (m, 3, 2) triangles, (m,)."""
-    e, f = triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]
-    return np.asarray(0.5 * (e[:, 0] * f[:, 1] - e[:, 1] * f[:, 0]))
-
-
-def sample_simplices(vertices: FloatArray, volumes: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
-    """Uniform draws (n, d) from the union of disjoint simplices (m, d + 1, d)."""
-    cells = rng.choice(len(vertices), size=n, p=volumes / volumes.sum())
-    return np.asarray(np.einsum("nk,nkd->nd", uniform_barycentric(rng, n, vertices.shape[2]), vertices[cells]))
-
-
-def uniform_barycentric(rng: np.random.Generator, n: int, d: int) -> FloatArray:
-    """Barycentric coordinates (n, d + 1) of uniform draws from a simplex: normalised exponentials."""
-    lam = rng.standard_exponential((n, d + 1))
-    return np.asarray(lam / lam.sum(axis=1, keepdims=True))
+def _crosses(segments: FloatArray, lower: FloatArray, upper: FloatArray) -> bool:
+    """Whether some segment has a point in the closed box: the ranges of the parameter inside each slab must overlap."""
+    start, step = segments[:, 0], segments[:, 1] - segments[:, 0]
+    still = step == 0.0
+    safe = np.where(still, 1.0, step)
+    first, second = (lower - start) / safe, (upper - start) / safe
+    outside = still & ((start < lower) | (start > upper))
+    enter = np.where(still, 0.0, np.minimum(first, second)).max(axis=1)
+    leave = np.where(still, 1.0, np.maximum(first, second)).min(axis=1)
+    return bool((~outside.any(axis=1) & (np.maximum(enter, 0.0) <= np.minimum(leave, 1.0))).any())
 
 
 def _triangulated(shapely: ModuleType, shape: Any, rings: Sequence[FloatArray]) -> FloatArray:
     """Counter-clockwise triangles (m, 3, 2) whose union is the polygon and whose vertices are its vertices."""
-    if hasattr(shapely, "constrained_delaunay_triangles"):
-        pieces = shapely.get_parts(shapely.constrained_delaunay_triangles(shape))
-        triangles = shapely.get_coordinates(pieces).reshape(-1, 4, 2)[:, :3].copy()
-    else:
-        triangles = ear_clipped(rings)
-    areas = triangle_areas(triangles)
+    pieces = shapely.get_parts(shapely.constrained_delaunay_triangles(shape))
+    triangles = shapely.get_coordinates(pieces).reshape(-1, 4, 2)[:, :3].copy()
+    areas = simplex_volumes(triangles)
     triangles[areas < 0.0] = triangles[areas < 0.0][:, ::-1]
     total = sum(_signed_area(ring) for ring in rings)
     # Vertices in one line can leave a triangle without area; it carries nothing and has no inverse map.
     kept: FloatArray = triangles[np.abs(areas) > 1e-15 * total]
-    if not abs(triangle_areas(kept).sum() - total) <= 1e-10 * total:
+    covered = float(simplex_volumes(kept).sum())
+    if not abs(covered - total) <= 1e-10 * total:
         raise ValueRangeError(
-            f"The polygon cannot be triangulated: its triangles cover {triangle_areas(kept).sum():.6g} of an area of "
-            f"{total:.6g}. Vertices closer together than their last digits do this; simplify the outline."
+            f"The polygon cannot be triangulated: its triangles cover {covered:.6g} of an area of {total:.6g}. "
+            "Vertices closer together than their last digits do this; simplify the outline."
         )
     return kept
-
-
-def ear_clipped(rings: Sequence[FloatArray]) -> FloatArray:
-    """Triangles (m, 3, 2) of a polygon with holes by cutting ears; for a shapely without constrained Delaunay.
-
-    The exterior runs counter-clockwise, holes clockwise. Each hole is first
-    joined to the outline by a double edge, from its rightmost vertex.
-    """
-    outline = rings[0]
-    for hole in sorted(rings[1:], key=lambda ring: -ring[:, 0].max()):
-        first = int(np.argmax(hole[:, 0]))
-        bridge = _visible(outline, hole[first], rings[1:])
-        loop = np.roll(hole, -first, axis=0)
-        outline = np.concatenate([outline[: bridge + 1], loop, loop[:1], outline[bridge:]])
-    left = list(range(len(outline)))
-    triangles = []
-    while len(left) > 3:
-        ears = [(outline[left[i - 1]], outline[left[i]], outline[left[(i + 1) % len(left)]]) for i in range(len(left))]
-        i = _best_ear(np.array(ears), outline[left])
-        triangles.append(ears[i])
-        del left[i]
-    triangles.append(tuple(outline[left]))
-    return np.array(triangles)
-
-
-def _best_ear(ears: FloatArray, points: FloatArray) -> int:
-    """The ear with the largest smallest angle, or one without area where no proper ear is left."""
-    twice = 2.0 * triangle_areas(ears)
-    longest = np.square(ears - np.roll(ears, 1, axis=1)).sum(axis=2).max(axis=1)
-    quality = twice / np.where(longest > 0.0, longest, 1.0)
-    for i in np.argsort(-quality, kind="stable"):
-        if quality[i] <= 0.0:
-            break
-        e = np.roll(ears[i], -1, axis=0) - ears[i]
-        to = points[:, None, :] - ears[i]
-        inside = (e[:, 0] * to[..., 1] - e[:, 1] * to[..., 0] >= 0.0).all(axis=1)
-        corner = (points[:, None, :] == ears[i]).all(axis=2).any(axis=1)
-        if not (inside & ~corner).any():
-            return int(i)
-    return int(np.argmin(np.abs(twice)))
-
-
-def _visible(outline: FloatArray, p: FloatArray, holes: Sequence[FloatArray]) -> int:
-    """The vertex of the outline nearest to p that p sees past all edges."""
-    a = np.concatenate([outline, *holes])
-    b = np.concatenate([np.roll(ring, -1, axis=0) for ring in [outline, *holes]])
-
-    def side(u: FloatArray, v: FloatArray, w: FloatArray) -> FloatArray:
-        return np.asarray(np.sign((v - u)[..., 0] * (w - u)[..., 1] - (v - u)[..., 1] * (w - u)[..., 0]))
-
-    for k in np.argsort(np.linalg.norm(outline - p, axis=1), kind="stable"):
-        q = outline[k]
-        before, after = outline[k - 1], outline[(k + 1) % len(outline)]
-        ahead, behind = side(q, after, p) > 0.0, side(before, q, p) > 0.0
-        # Inside the sector of the vertex, which is the union of two half-planes where the vertex is re-entrant.
-        within = (ahead and behind) if side(before, q, after) > 0.0 else (ahead or behind)
-        crossing = (side(p, q, a) * side(p, q, b) < 0.0) & (side(a, b, p) * side(a, b, q) < 0.0)
-        touching = (side(p, q, a) == 0.0) & (((a - p) * (a - q)).sum(axis=1) < 0.0)
-        if within and not crossing.any() and not touching.any():
-            return int(k)
-    raise ValueRangeError("A hole of the polygon cannot be joined to its outline; does it touch the outline?")
 
 
 # -- what a user hands over --------------------------------------------------------------------------------------------
@@ -455,3 +296,129 @@ def _explained(reason: str, lower: FloatArray) -> str:
     place = f" at {(lower + np.array([float(v) for v in where[0].split()])).tolist()}" if where else ""
     remedy = _REMEDIES.get(what, "Edges may meet at shared vertices only.")
     return f"The polygon is not simple: {what[:1].lower()}{what[1:]}{place}. {remedy}"
+
+
+# -- the window --------------------------------------------------------------------------------------------------------
+
+#: Pairs of a point and an edge looked at together.
+_PAIRS = 1 << 18
+
+
+@WINDOWS.register
+@dataclass(frozen=True, slots=True, eq=False)
+class PolygonWindow(Window):
+    """An approximate distance to the chosen edges of a polygon, exact to first order on each edge, divided by ``size``.
+
+    Each edge has its own approximate distance rho_i (the line function trimmed
+    to the segment by an R-function), and beta = (sum_i rho_i^-m)^(-1/m) joins
+    them (Sukumar and Srivastava 2022, with all lengths in units of ``size``;
+    the trimming mixes powers of lengths, so a unit has to be chosen).
+
+    rho_i is convex, hence largest at a vertex of the polygon; joining the
+    largest rho_i bounds beta. The weights (beta / rho_i)^(m+1) of
+    grad rho_i in grad beta sum to at most 1, so the steepest rho_i bounds the
+    gradient, generously where edges are short. At the ends of the edges
+    the second derivative grows like 1 / distance: no curvature bound holds,
+    and ``sup_curvature`` is infinite.
+
+    Parameters
+    ----------
+    segments : (E, 2, 2) array_like
+        Ends of the chosen edges, with the domain on the left.
+    vertices : (V, 2) array_like
+        All vertices of the polygon; the bounds hold over their convex hull.
+    size : float
+        The unit of length.
+    join : int
+        m. 1 was measured to give smaller eigenvalue errors than 2.
+    """
+
+    segments: FloatArray
+    vertices: FloatArray
+    size: float
+    join: int = 1
+
+    kind: ClassVar[str] = "polygon"
+
+    def __post_init__(self) -> None:
+        segments = np.asarray(self.segments, dtype=np.float64)
+        if segments.ndim != 3 or segments.shape[1:] != (2, 2) or not len(segments):
+            raise ShapeError(f"segments must have shape (E, 2, 2), one row of two ends per edge; got {segments.shape}.")
+        assign(self, segments=as_finite("segments", segments, (None, 2, 2)), join=as_count("join", self.join))
+        assign(self, vertices=as_finite("vertices", self.vertices, (None, 2)), size=as_positive("size", self.size))
+
+    @property
+    def extra_order(self) -> int:
+        # Measured on triangles, squares, L-shapes and outlines with holes: a defect below 2e-4 at floors to 1e-16.
+        return 8
+
+    def _trimmed(self, x: FloatArray) -> tuple[FloatArray, ...]:
+        """Per point and edge, (n, E) each: f, t, psi, h and rho in units of ``size``."""
+        first, L, normal, _ = self._edges
+        y = (x[:, None, :] - first) / self.size
+        f = np.einsum("nek,ek->ne", y, normal)
+        # A point on the edge sees the edge from inside: the last digit of its coordinates must not turn the gradient.
+        slack = 1e-12 + 4.0 * float(np.spacing(np.abs(self.vertices).max())) / self.size
+        f = np.where(np.abs(f) <= slack, np.abs(f), f)
+        along = np.einsum("nek,ek->ne", y, normal[:, ::-1] * [1.0, -1.0])
+        # ((L/2)^2 - |x - centre|^2) / L, factored so that nothing cancels near the ends.
+        t = (along * (L - along) - f * f) / L
+        psi = np.hypot(t, f * f)
+        # (psi - t) / 2 cancels where t > 0, that is along the whole edge.
+        h = 0.5 * (psi - t)
+        np.divide(0.5 * f**4, psi + t, out=h, where=t > 0.0)
+        return f, t, psi, h, np.hypot(f, h)
+
+    @property
+    def _edges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """First ends (E, 2), lengths (E,) and centres (E, 2, from the first end) in units of size; inward normals."""
+        first, second = self.segments[:, 0], self.segments[:, 1]
+        along = (second - first) / self.size
+        L = np.hypot(*along.T)
+        return first, L, np.stack([-along[:, 1], along[:, 0]], axis=1) / L[:, None], 0.5 * along
+
+    def _joined(self, rho: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """beta (n,) and the weights (beta / rho_i)^(m+1) of grad rho_i, (n, E); finite on the edges too."""
+        m = self.join
+        nearest = rho.min(axis=1)
+        ratio = np.divide(nearest[:, None], rho, out=np.ones_like(rho), where=rho > 0.0)
+        total = (ratio**m).sum(axis=1) ** (-1.0 / m)
+        return nearest * total, (ratio * total[:, None]) ** (m + 1)
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        # Without the gradient, which costs as much again for each axis.
+        return in_blocks(lambda some: self._joined(self._trimmed(some)[-1])[0], x, self._rows)
+
+    @property
+    def _rows(self) -> int:
+        """Points looked at together, fewer where there are many edges."""
+        return max(1, _PAIRS // len(self.segments))
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        beta, gradient = np.empty(len(x)), np.empty((2, len(x)))
+        first, L, normal, middle = self._edges
+        for piece in row_blocks(len(x), self._rows):
+            f, _, psi, h, rho = self._trimmed(x[piece])
+            beta[piece], weights = self._joined(rho)
+            on = rho > 0.0
+            # On the edge itself the gradient is the one-sided one, the inward normal.
+            across = np.divide(f, rho, out=np.ones_like(f), where=on)
+            share = np.divide(h, rho, out=np.zeros_like(f), where=on)
+            np.divide(share, psi, out=share, where=psi > 0.0)
+            # grad h = (f^3 nu - h grad t) / psi with grad t = -2 (x - centre) / L.
+            for axis in range(2):
+                offset = (x[piece, axis, None] - first[:, axis]) / self.size - middle[:, axis]
+                grad_h = f**3 * normal[:, axis] + h * (2.0 / L) * offset
+                gradient[axis, piece] = (weights * (across * normal[:, axis] + share * grad_h)).sum(axis=1)
+        gradient /= self.size
+        return beta, gradient
+
+    def bounds(self) -> tuple[float, float, float]:
+        first, L, normal, middle = self._edges
+        largest = self._joined(self._trimmed(self.vertices)[-1].max(axis=0)[None])[0][0]
+        y = (self.vertices[:, None, :] - first) / self.size
+        farthest = np.sqrt(np.square(y - middle).sum(axis=2)).max(axis=0)
+        f = np.abs(np.einsum("nek,ek->ne", y, normal)).max(axis=0)
+        # |grad h| <= |grad t| + |f|, and |f nu + h grad h| <= rho sqrt(1 + |grad h|^2).
+        steepest = float(np.sqrt(1.0 + (2.0 * farthest / L + f) ** 2).max()) / self.size
+        return float(largest), steepest, math.inf

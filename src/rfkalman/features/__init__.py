@@ -15,24 +15,20 @@ True
 
 from .base import FeatureMap, FeatureSum, Recipe, RecipeSum, restore
 from .corner import CornerMap, CornerRFF
-from .cutoffs import BallCutoff, BoxCutoff, Cutoff, PolygonCutoff
 from .fourier import Constant, ConstantMap, FourierMap, GaussianRFF, PeriodicMap, PeriodicRFF
 from .mapped import CoordinateMap, LogAxis, LogRadius, Mapped, MappedMap, log_axis, log_radius, mapped
 from .network import ELUMap, ELUNetwork, TanhMap, TanhNetwork
 from .patches import Patches, PatchMap, patches
 from .sine import DirichletSine, SineMap
-from .window import Bubble, Window, bubble
+from .wrappers import Bubble, Windowed, bubble
 
 __all__ = [
-    "BallCutoff",
-    "BoxCutoff",
     "Bubble",
     "Constant",
     "ConstantMap",
     "CoordinateMap",
     "CornerMap",
     "CornerRFF",
-    "Cutoff",
     "DirichletSine",
     "ELUMap",
     "ELUNetwork",
@@ -48,13 +44,12 @@ __all__ = [
     "Patches",
     "PeriodicMap",
     "PeriodicRFF",
-    "PolygonCutoff",
     "Recipe",
     "RecipeSum",
     "SineMap",
     "TanhMap",
     "TanhNetwork",
-    "Window",
+    "Windowed",
     "bubble",
     "log_axis",
     "log_radius",

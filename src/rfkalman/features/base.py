@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
-from ..core.errors import ArchiveError, ShapeError, ValueRangeError
-from ..domains.base import Domain
+from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen
+from ..core.codec import Kinds, Table, to_dict
+from ..core.errors import ShapeError, ValueRangeError
+from ..domains import Box, Domain
 
-__all__ = ["FeatureMap", "FeatureSum", "Recipe", "RecipeSum", "RidgeMap", "register", "restore"]
+__all__ = ["FEATURES", "FeatureMap", "FeatureSum", "Recipe", "RecipeSum", "RidgeMap", "restore"]
 
 
 class Recipe(ABC):
@@ -55,16 +56,20 @@ class Recipe(ABC):
         return RecipeSum((self, other)) if isinstance(other, Recipe) else NotImplemented
 
 
-class FeatureMap(ABC):
+#: Bounds on |phi_j|, |grad phi_j| and the Frobenius norm of D^2 phi_j, (M,) each.
+Bounds = tuple[FloatArray, FloatArray, FloatArray]
+
+
+class FeatureMap(Table):
     """M frozen features on a domain: values, exact gradients, and bounds that hold everywhere on it.
 
     ``lower`` and ``side`` (d,) are the bounding box the map is bound to. Points
-    are not checked here; whoever takes them from a user does that once.
+    are not checked here; whoever takes them from a user does that once. A family
+    is a dataclass: its fields are what a file holds of it.
     """
 
     __slots__ = ()
 
-    kind: ClassVar[str]
     lower: FloatArray
     side: FloatArray
 
@@ -72,6 +77,11 @@ class FeatureMap(ABC):
     def dimension(self) -> int:
         """Number of coordinates, d."""
         return int(self.lower.size)
+
+    @property
+    def nested(self) -> dict[str, FeatureMap]:
+        """The maps of which this one is made, by the label under which their arrays are saved; none for most."""
+        return {}
 
     @property
     @abstractmethod
@@ -86,20 +96,24 @@ class FeatureMap(ABC):
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Values (n, M) and exact gradients (d, n, M) at the points x (n, d), for little more than the values."""
 
-    @property
     @abstractmethod
+    def bounds(self) -> Bounds:
+        """``sup_values``, ``sup_gradients`` and ``sup_curvatures`` at once."""
+
+    @property
     def sup_values(self) -> FloatArray:
         """A bound on |phi_j| over the domain, (M,)."""
+        return self.bounds()[0]
 
     @property
-    @abstractmethod
     def sup_gradients(self) -> FloatArray:
         """A bound on the Euclidean norm of grad phi_j over the domain, (M,); per unit of length."""
+        return self.bounds()[1]
 
     @property
-    @abstractmethod
     def sup_curvatures(self) -> FloatArray:
         """A bound on the Frobenius norm of D^2 phi_j, (M,); infinite where the gradient jumps inside the domain."""
+        return self.bounds()[2]
 
     @property
     def envelope(self) -> float:
@@ -129,46 +143,42 @@ class FeatureMap(ABC):
     @property
     def smallest_floor(self) -> float:
         """The smallest mass floor a quadrature of affordable order can carry for these features."""
-        return 1e-20
+        return max((part.smallest_floor for part in self.nested.values()), default=1e-20)
 
     @abstractmethod
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        """Gauss-Legendre points per axis of the bounding box that whitening at this mass floor calls for."""
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        """Change of phase across each axis of the bounding box that whitening at this mass floor must resolve, (d,).
+
+        Of waves, twice a whole number; what is no wave has that of waves that take as many quadrature points.
+        ``aligned`` is asked for a rule that is composite on :attr:`breaks`: often far less.
+        """
 
     @property
     def breaks(self) -> tuple[FloatArray, ...]:
         """Inner coordinates per axis at which all features lose smoothness together; empty for most maps."""
-        return (np.empty(0),) * self.dimension
+        none = (np.empty(0),) * self.dimension
+        axes = zip(none, *(part.breaks for part in self.nested.values()), strict=True)
+        return tuple(np.unique(np.concatenate(axis)) for axis in axes)
 
-    def composite_order(self, floor: float) -> tuple[int, ...]:
-        """Like :meth:`quadrature_order`, for a rule that is composite on :attr:`breaks`: often far fewer points."""
-        return self.quadrature_order(floor)
-
-    @abstractmethod
     def arrays(self) -> dict[str, FloatArray]:
         """The frozen arrays by name; with :meth:`settings`, all that :func:`restore` needs."""
+        own = {name: value for name, value in self._entries().items() if isinstance(value, np.ndarray)}
+        flat = {name: frozen(np.asarray(array, dtype=np.float64)) for name, array in own.items()}
+        for label, part in self.nested.items():
+            flat |= prefixed(f"{label}.", part.arrays())
+        return flat
 
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """The rest of the map as JSON-able values; ``"kind"`` names the family."""
-
-    @classmethod
-    @abstractmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> FeatureMap:
-        """The map of these settings and arrays; called by :func:`restore`."""
+        entries = self._entries()
+        return {"kind": self.kind} | {n: to_dict(v) for n, v in entries.items() if not isinstance(v, np.ndarray)}
 
     def __add__(self, other: object) -> FeatureSum:
         return FeatureSum((self, other)) if isinstance(other, FeatureMap) else NotImplemented
 
 
-_KINDS: dict[str, type[FeatureMap]] = {}
-_Map = TypeVar("_Map", bound=type[FeatureMap])
-
-
-def register(cls: _Map) -> _Map:
-    """Make a family known to :func:`restore` under its ``kind``."""
-    _KINDS[cls.kind] = cls
-    return cls
+#: Every family of maps by the kind under which a file has it.
+FEATURES: Kinds[FeatureMap] = Kinds("features are")
 
 
 def restore(settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> FeatureMap:
@@ -192,21 +202,7 @@ def restore(settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Fe
     >>> bool((again(x) == features(x)).all())
     True
     """
-    kind = settings.get("kind")
-    if kind not in _KINDS:
-        raise ArchiveError(
-            f"The saved features are of kind {kind!r}, which this version does not know; it knows "
-            f"{', '.join(sorted(_KINDS))}. Was the file written by a newer version of the library?"
-        )
-    try:
-        return _KINDS[kind]._restored(settings, arrays)
-    except ArchiveError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArchiveError(
-            f"The saved features of kind {kind!r} cannot be rebuilt ({type(error).__name__}: {error}). "
-            f"Arrays found: {', '.join(sorted(arrays)) or 'none'}. The file is incomplete or was edited."
-        ) from error
+    return FEATURES.restore(settings, arrays)
 
 
 def prefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -244,14 +240,36 @@ def reseeded(recipe: _Recipe, *key: int) -> _Recipe:
     return replace(recipe, **changes)  # type: ignore[type-var]
 
 
-def box_faces(dimension: int) -> tuple[str, ...]:
-    """Names of the faces of a box: x-, x+, y-, ..."""
-    return tuple(f"{axis}{end}" for axis in "xyz"[:dimension] for end in "-+")
+def check_draw(recipe: Any) -> None:
+    """Check what most recipes are drawn from: ``n_features``, ``seed`` and, where there is one, ``length_scale``."""
+    assign(recipe, n_features=as_count("n_features", recipe.n_features), seed=as_count("seed", recipe.seed, minimum=0))
+    if "length_scale" in recipe.__dataclass_fields__:
+        assign(recipe, length_scale=as_length_scale(recipe.length_scale))
 
 
-def as_seed(seed: Any) -> int:
-    """A whole number that is not negative."""
-    return as_count("seed", seed, minimum=0)
+def as_recipe(taker: str, recipe: Any, call: str) -> Recipe:
+    """A recipe handed to ``taker``; ``call`` shows how to bind the result."""
+    if not isinstance(recipe, Recipe):
+        raise ValueRangeError(
+            f"{taker} takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
+            f"Bind afterwards: {call}.bind(domain)."
+        )
+    return recipe
+
+
+def require_box(domain: Domain, what: str) -> None:
+    """Refuse a domain that is no box for features that are made for one."""
+    if not isinstance(domain, Box):
+        raise ValueRangeError(
+            f"{what}, but the domain is a {type(domain).__name__}; use GaussianRFF there, or describe the domain as a "
+            "Box."
+        )
+
+
+def check_box(features: FeatureMap) -> None:
+    """Check the bounding box that a map is bound to."""
+    lower = as_finite("lower", features.lower, (None,))
+    assign(features, lower=lower, side=as_finite("side", features.side, lower.shape))
 
 
 def predicted_rank(side: FloatArray, length_scale: float | FloatArray, floor: float) -> float:
@@ -306,13 +324,11 @@ class RidgeMap(FeatureMap):
     offsets: FloatArray
 
     def __post_init__(self) -> None:
-        lower = as_finite("lower", self.lower, (None,))
-        weights = as_finite("weights", self.weights, (None, lower.size))
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
+        check_box(self)
+        weights = as_finite("weights", self.weights, (None, self.lower.size))
         # One memory order, whatever arrived: the product below then gives a restored map the same bits.
-        object.__setattr__(self, "weights", frozen(np.asfortranarray(weights)))
-        object.__setattr__(self, "offsets", as_finite("offsets", self.offsets, (weights.shape[0],)))
+        assign(self, weights=frozen(np.asfortranarray(weights)))
+        assign(self, offsets=as_finite("offsets", self.offsets, (len(weights),)))
 
     @property
     def n_features(self) -> int:
@@ -326,8 +342,12 @@ class RidgeMap(FeatureMap):
     def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """sigma(z) and sigma'(z), in place where possible."""
 
+    def _local(self, x: FloatArray) -> FloatArray:
+        """Coordinates from the lower corner."""
+        return x - self.lower
+
     def _argument(self, x: FloatArray) -> FloatArray:
-        z = (x - self.lower) @ self.weights.T
+        z = self._local(x) @ self.weights.T
         z += self.offsets
         return z
 
@@ -357,27 +377,10 @@ class RidgeMap(FeatureMap):
         """max_j |w_ji| side_i along each axis, (d,): the largest change of an argument across the box."""
         return np.asarray(np.abs(self.weights).max(axis=0) * self.side)
 
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"lower": self.lower, "side": self.side, "weights": self.weights, "offsets": self.offsets}
 
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind}
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        return cls(**arrays, **{name: value for name, value in settings.items() if name != "kind"})
-
-
-def oscillation_order(phase_change: FloatArray) -> tuple[int, ...]:
-    """Gauss-Legendre points per axis for products of waves whose phase changes this much across it, (d,).
-
-    Products oscillate twice as fast, so resolving them takes half a point per
-    radian; beyond that the remainder falls faster than any power, and fourteen
-    more points outrun its amplification by 1 / floor. Measured defect of
-    whitened waves at floors down to 1e-20: 2e-6 at 30 radians, 2e-5 at 300,
-    5e-4 at 900.
-    """
-    return tuple(int(n) for n in np.ceil(0.5 * phase_change) + 14)
+def whole_bandwidth(phase_change: FloatArray) -> FloatArray:
+    """The bandwidth of waves whose phase changes this much across each axis, (d,), in steps of one quadrature point."""
+    return 2.0 * np.ceil(0.5 * phase_change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,13 +391,13 @@ class RecipeSum(Recipe):
 
     def __post_init__(self) -> None:
         flat = (part.parts if isinstance(part, RecipeSum) else (part,) for part in self.parts)
-        object.__setattr__(self, "parts", tuple(part for group in flat for part in group))
+        assign(self, parts=tuple(part for group in flat for part in group))
 
     def bind(self, domain: Domain) -> FeatureSum:
         return FeatureSum(tuple(part.bind(domain) for part in self.parts))
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureSum(FeatureMap):
     """The features of several maps side by side, M = M_1 + M_2 + ...; write it ``a + b``."""
@@ -418,9 +421,11 @@ class FeatureSum(FeatureMap):
                     f"sides {first.side.tolist()} and at {part.lower.tolist()} with sides {part.side.tolist()}. "
                     "Add the recipes and bind the sum once."
                 )
-        object.__setattr__(self, "parts", parts)
-        object.__setattr__(self, "lower", first.lower)
-        object.__setattr__(self, "side", first.side)
+        assign(self, parts=parts, lower=first.lower, side=first.side)
+
+    @property
+    def nested(self) -> dict[str, FeatureMap]:
+        return {str(i): part for i, part in enumerate(self.parts)}
 
     @property
     def n_features(self) -> int:
@@ -433,17 +438,9 @@ class FeatureSum(FeatureMap):
         jets = [part.jet(x) for part in self.parts]
         return np.concatenate([v for v, _ in jets], axis=1), np.concatenate([g for _, g in jets], axis=2)
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.concatenate([part.sup_values for part in self.parts])
-
-    @property
-    def sup_gradients(self) -> FloatArray:
-        return np.concatenate([part.sup_gradients for part in self.parts])
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        return np.concatenate([part.sup_curvatures for part in self.parts])
+    def bounds(self) -> Bounds:
+        values, gradients, curvatures = zip(*(part.bounds() for part in self.parts), strict=True)
+        return np.concatenate(values), np.concatenate(gradients), np.concatenate(curvatures)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -458,32 +455,46 @@ class FeatureSum(FeatureMap):
     def zero_trace(self) -> bool:
         return all(part.zero_trace for part in self.parts)
 
-    @property
-    def smallest_floor(self) -> float:
-        return max(part.smallest_floor for part in self.parts)
-
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        orders = [part.quadrature_order(floor) for part in self.parts]
-        return tuple(max(axis) for axis in zip(*orders, strict=True))
-
-    @property
-    def breaks(self) -> tuple[FloatArray, ...]:
-        axes = zip(*(part.breaks for part in self.parts), strict=True)
-        return tuple(np.unique(np.concatenate(axis)) for axis in axes)
-
-    def composite_order(self, floor: float) -> tuple[int, ...]:
-        orders = [part.composite_order(floor) for part in self.parts]
-        return tuple(max(axis) for axis in zip(*orders, strict=True))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        flat: dict[str, FloatArray] = {}
-        for i, part in enumerate(self.parts):
-            flat.update(prefixed(f"{i}.", part.arrays()))
-        return flat
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "parts": [part.settings() for part in self.parts]}
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return np.asarray(np.max([part.bandwidth(floor, aligned) for part in self.parts], axis=0))
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         return cls(tuple(restore(part, unprefixed(f"{i}.", arrays)) for i, part in enumerate(settings["parts"])))
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def times_window(
+    values: FloatArray, gradients: Iterable[FloatArray], window: FloatArray, slopes: Iterable[FloatArray]
+) -> None:
+    """Multiply a jet in place, (n, M) and (n, M) per axis, by a function (n,) with slopes (n,): the product rule."""
+    for along_axis, slope in zip(gradients, slopes, strict=True):
+        along_axis *= window[:, None]
+        along_axis += slope[:, None] * values
+    values *= window[:, None]
+
+
+#: Largest slope of the step, attained at 1/2.
+LARGEST_SLOPE = 630.0 / 256.0
+#: Largest second derivative: 2520 v^3 (1 - 2u) with v = u (1 - u), at (1 - 2u)^2 = 1/7.
+LARGEST_BEND = 2520.0 * (3.0 / 14.0) ** 3 / 7.0**0.5
+
+
+def smooth_step(u: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """S(u) and S'(u): 0 below 0, 1 above 1, and between them the polynomial of degree nine that is C^4 at both ends.
+
+    S(u) + S(1 - u) = 1, so mirrored steps make a partition of unity.
+
+    Examples
+    --------
+    >>> value, slope = smooth_step(np.array([-1.0, 0.0, 0.5, 1.0]))
+    >>> value.tolist(), slope.tolist()
+    ([0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 2.4609375, 0.0])
+    """
+    inside = np.minimum(np.maximum(u, 0.0), 1.0)
+    # Horner's scheme from the nearer end: near 1 the powers of u would cancel, those of 1 - u do not.
+    v = np.minimum(inside, 1.0 - inside)
+    low = v**5 * (126.0 + v * (-420.0 + v * (540.0 + v * (-315.0 + v * 70.0))))
+    return np.where(inside > 0.5, 1.0 - low, low), 630.0 * (v * (1.0 - v)) ** 4

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive
+from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.errors import ValueRangeError
-from ..domains.base import Corner, Domain, boundary_slack
-from .base import FeatureMap, Recipe, as_seed, oscillation_order, register, stream
-from .cutoffs import polygon_edges
+from ..domains.base import Domain
+from .base import (
+    FEATURES,
+    Bounds,
+    FeatureMap,
+    Recipe,
+    check_box,
+    check_draw,
+    smooth_step,
+    stream,
+    times_window,
+    whole_bandwidth,
+)
 from .fourier import FourierMap
-from .taper import smooth_step
 
 __all__ = ["CornerMap", "CornerRFF"]
 
@@ -68,9 +76,8 @@ class CornerRFF(Recipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_features", as_count("n_features", self.n_features))
-        object.__setattr__(self, "scale", as_positive("scale", self.scale, "It is a distance in zeta, without unit."))
-        object.__setattr__(self, "seed", as_seed(self.seed))
+        check_draw(self)
+        assign(self, scale=as_positive("scale", self.scale, "It is a distance in zeta, without unit."))
 
     def finest(self, domain: Domain) -> tuple[str, FloatArray]:
         """``scale`` as a length: one ``size`` from the vertex a step in zeta is about that part of ``size``."""
@@ -83,11 +90,8 @@ class CornerRFF(Recipe):
                 f"CornerRFF describes fields near re-entrant corners, but the {type(domain).__name__} has none; "
                 "leave it out, smooth features such as GaussianRFF are enough there."
             )
-        edges = polygon_edges(domain)
-        cuts = [None if edges is None else _free_cut(edges, corner, domain) for corner in corners]
-        n = self.n_features
-        weights = [stream(self.seed, f"corner {i}").standard_normal((n, 2)) / self.scale for i in range(len(corners))]
-        phases = [stream(self.seed, f"phases {i}").uniform(0.0, 2.0 * math.pi, n) for i in range(len(corners))]
+        rays = [domain.free_ray(corner) for corner in corners]
+        numbers, n = range(len(corners)), self.n_features
         return CornerMap(
             domain.lower,
             domain.side,
@@ -95,45 +99,22 @@ class CornerRFF(Recipe):
             angles=np.array([corner.angle for corner in corners]),
             directions=np.array([corner.direction for corner in corners]),
             # Any exterior ray will do for a window; the bisector is the farthest from the domain.
-            cuts=np.array([_bisector(c) if cut is None else cut for c, cut in zip(corners, cuts, strict=True)]),
+            cuts=np.array(
+                [math.pi + 0.5 * c.angle if ray is None else ray for c, ray in zip(corners, rays, strict=True)]
+            ),
             # A corner with no other side to reach has nothing to meet again.
             reaches=np.array(
                 [
-                    c.reach if cut is None and math.isfinite(c.reach) else 0.0
-                    for c, cut in zip(corners, cuts, strict=True)
+                    c.reach if ray is None and math.isfinite(c.reach) else 0.0
+                    for c, ray in zip(corners, rays, strict=True)
                 ]
             ),
-            weights=np.array(weights),
-            phases=np.array(phases),
+            weights=np.array([stream(self.seed, f"corner {i}").standard_normal((n, 2)) / self.scale for i in numbers]),
+            phases=np.array([stream(self.seed, f"phases {i}").uniform(0.0, 2.0 * math.pi, n) for i in numbers]),
         )
 
 
-def _bisector(corner: Corner) -> float:
-    return math.pi + 0.5 * corner.angle
-
-
-def _free_cut(edges: FloatArray, corner: Corner, domain: Domain) -> float | None:
-    """The angle from ``direction`` to an exterior ray that never meets the polygon again; None when all do."""
-    omega = corner.angle
-    # The bisector first, then rays alternately to its two sides.
-    steps = np.arange(1, 16) / 16.0
-    fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
-    apart = np.abs(edges - corner.vertex) > boundary_slack(domain.lower, domain.upper)
-    others = edges[np.all(apart.any(axis=2), axis=1)] - corner.vertex
-    for cut in omega + fractions * (2.0 * math.pi - omega):
-        angle = corner.direction + float(cut)
-        along = others @ np.array([math.cos(angle), math.sin(angle)])
-        across = others @ np.array([-math.sin(angle), math.cos(angle)])
-        # A segment with an end on each side of the ray's line meets that line at a mean of its two positions.
-        straddles = across.min(axis=1) * across.max(axis=1) <= 0.0
-        where = along[:, 0] * across[:, 1] - along[:, 1] * across[:, 0]
-        ahead = np.where(across[:, 1] == across[:, 0], along.max(axis=1), where * np.sign(across[:, 1] - across[:, 0]))
-        if not (straddles & (ahead >= 0.0)).any():
-            return float(cut)
-    return None
-
-
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class CornerMap(FeatureMap):
     """Frozen waves in the conformal variables of C corners, n for each.
@@ -169,21 +150,13 @@ class CornerMap(FeatureMap):
     kind: ClassVar[str] = "corner"
 
     def __post_init__(self) -> None:
+        check_box(self)
         vertices = as_finite("vertices", self.vertices, (None, 2))
         C = len(vertices)
         weights = as_finite("weights", self.weights, (C, None, 2))
-        for name, shape in (
-            ("lower", (2,)),
-            ("side", (2,)),
-            ("angles", (C,)),
-            ("directions", (C,)),
-            ("cuts", (C,)),
-            ("reaches", (C,)),
-            ("phases", (C, weights.shape[1])),
-        ):
-            object.__setattr__(self, name, as_finite(name, getattr(self, name), shape))
-        object.__setattr__(self, "vertices", vertices)
-        object.__setattr__(self, "weights", weights)
+        shapes = dict.fromkeys(("angles", "directions", "cuts", "reaches"), (C,)) | {"phases": weights.shape[:2]}
+        others = {name: as_finite(name, getattr(self, name), shape) for name, shape in shapes.items()}
+        assign(self, vertices=vertices, weights=weights, **others)
 
     @property
     def n_features(self) -> int:
@@ -261,31 +234,19 @@ class CornerMap(FeatureMap):
                 window, fall = self._window(r, i)
                 # The window is flat around the vertex, so its gradient there is zero.
                 outward = np.divide(fall, r, out=np.zeros_like(r), where=r > 0.0)
-                for axis, slope in enumerate(slopes):
-                    slope *= window[:, None]
-                    slope += (outward * (x[rows, axis] - self.vertices[i, axis]))[:, None] * waves
-                waves *= window[:, None]
+                times_window(waves, slopes, window, outward * (x[rows] - self.vertices[i]).T)
             values[rows, columns] = waves
             for axis, slope in enumerate(slopes):
                 gradients[axis, rows, columns] = slope
         return values, gradients
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.full(self.n_features, _ROOT2)
+    def bounds(self) -> Bounds:
+        """Values alone are bounded: the gradient grows like distance^(pi / omega - 1) towards the vertex."""
+        none = np.full(self.n_features, np.inf)
+        return np.full(self.n_features, _ROOT2), none, none
 
-    @property
-    def sup_gradients(self) -> FloatArray:
-        """Infinite: the gradient grows like distance^(pi / omega - 1) towards the vertex."""
-        return np.full(self.n_features, np.inf)
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        """Infinite, like the gradients."""
-        return np.full(self.n_features, np.inf)
-
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        """Points per axis that resolve the waves away from the vertex, like those of :class:`GaussianRFF`.
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        """That of the waves away from the vertex, like those of :class:`GaussianRFF`.
 
         Along a line through the domain zeta moves by at most twice its largest
         modulus, so the phase changes by at most 2 |w| max |zeta|. This counts
@@ -299,25 +260,4 @@ class CornerMap(FeatureMap):
         fastest = np.sqrt(np.square(self.weights).sum(axis=2)).max(axis=1)
         # Within a window the whole change happens in a part of the box.
         shares = np.where(self.reaches > 0.0, np.minimum(2.0 * self.reaches / self.size, 1.0), 1.0)
-        return oscillation_order(np.full(2, (2.0 * fastest * moduli / shares).max()))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        names: Sequence[str] = (
-            "lower",
-            "side",
-            "vertices",
-            "angles",
-            "directions",
-            "cuts",
-            "reaches",
-            "weights",
-            "phases",
-        )
-        return {name: getattr(self, name) for name in names}
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind}
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        return cls(**arrays)
+        return whole_bandwidth(np.full(2, (2.0 * fastest * moduli / shares).max()))

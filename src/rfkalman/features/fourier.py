@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from ..core.checks import FloatArray, as_count, as_finite
+from ..core.checks import FloatArray, as_count, assign
 from ..core.errors import ValueRangeError
-from ..domains.base import Domain
+from ..domains.base import Domain, bandwidth_of
 from .base import (
+    FEATURES,
+    Bounds,
     FeatureMap,
     Recipe,
     RidgeMap,
-    as_length_scale,
-    as_seed,
+    check_box,
+    check_draw,
     lengths_per_axis,
-    oscillation_order,
-    register,
+    require_box,
     stream,
+    whole_bandwidth,
 )
 
 __all__ = ["Constant", "ConstantMap", "FourierMap", "GaussianRFF", "PeriodicMap", "PeriodicRFF"]
@@ -69,10 +71,8 @@ class GaussianRFF(Recipe):
     sobol: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_features", as_count("n_features", self.n_features))
-        object.__setattr__(self, "length_scale", as_length_scale(self.length_scale))
-        object.__setattr__(self, "seed", as_seed(self.seed))
-        object.__setattr__(self, "sobol", bool(self.sobol))
+        check_draw(self)
+        assign(self, sobol=bool(self.sobol))
 
     def bind(self, domain: Domain) -> FourierMap:
         shape = (self.n_features, domain.dimension)
@@ -93,7 +93,7 @@ def _sobol_normal(n: int, dimension: int, rng: np.random.Generator) -> FloatArra
     return np.asarray(ndtri(u + 0.5 ** (bits + 1)), dtype=np.float64)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class FourierMap(RidgeMap):
     """Frozen waves sqrt2 cos(w.(x - lower) + b); ``weights`` are angular frequencies and ``offsets`` phases."""
@@ -106,7 +106,7 @@ class FourierMap(RidgeMap):
     # activations is therefore z / 2.
 
     def _argument(self, x: FloatArray) -> FloatArray:
-        half = (0.5 * (x - self.lower)) @ self.weights.T
+        half = (0.5 * self._local(x)) @ self.weights.T
         half += 0.5 * self.offsets
         return half
 
@@ -127,20 +127,12 @@ class FourierMap(RidgeMap):
         values -= _ROOT2
         return values, np.negative(t, out=t)
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.full(self.n_features, _ROOT2)
+    def bounds(self) -> Bounds:
+        norms = self.weight_norms
+        return np.full(self.n_features, _ROOT2), _ROOT2 * norms, _ROOT2 * np.square(norms)
 
-    @property
-    def sup_gradients(self) -> FloatArray:
-        return _ROOT2 * self.weight_norms
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        return _ROOT2 * np.square(self.weight_norms)
-
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        return oscillation_order(self.steepest)
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return whole_bandwidth(self.steepest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,22 +173,16 @@ class PeriodicRFF(Recipe):
     axes: int | Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_features", as_count("n_features", self.n_features))
-        object.__setattr__(self, "length_scale", as_length_scale(self.length_scale))
-        object.__setattr__(self, "seed", as_seed(self.seed))
+        check_draw(self)
         if self.axes is not None:
             given = (self.axes,) if isinstance(self.axes, (int, str)) else tuple(self.axes)
             axes = tuple(sorted({as_count(f"axes[{i}]", axis, minimum=0) for i, axis in enumerate(given)}))
             if not axes:
                 raise ValueRangeError("axes must name at least one periodic axis; without any, use GaussianRFF.")
-            object.__setattr__(self, "axes", axes)
+            assign(self, axes=axes)
 
     def bind(self, domain: Domain) -> PeriodicMap:
-        if not getattr(domain, "is_box", False):
-            raise ValueRangeError(
-                f"PeriodicRFF repeats across a box, but the domain is a {type(domain).__name__}; "
-                "use GaussianRFF there, or describe the domain as a Box."
-            )
+        require_box(domain, "PeriodicRFF repeats across a box")
         d = domain.dimension
         axes = tuple(range(d)) if self.axes is None else tuple(np.atleast_1d(self.axes).tolist())
         if max(axes) >= d:
@@ -251,7 +237,7 @@ def _distinct_waves(n: int, deviations: FloatArray, asked: int, seed: int) -> ND
     return np.array(list(found)[:n], dtype=np.float64).reshape(n, largest.size)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class PeriodicMap(FourierMap):
     """Frozen waves sqrt2 cos(w.(x - lower) + b) that repeat across the box along ``axes``; w = 0 is the constant 1."""
@@ -262,20 +248,18 @@ class PeriodicMap(FourierMap):
 
     def __post_init__(self) -> None:
         FourierMap.__post_init__(self)  # by name: a slotted dataclass is a new class, which super() does not see
-        object.__setattr__(self, "axes", tuple(int(axis) for axis in self.axes))
+        assign(self, axes=tuple(int(axis) for axis in self.axes))
 
     @property
     def _is_constant(self) -> NDArray[np.bool_]:
         return np.asarray((self.weights == 0.0).all(axis=1))
 
-    def _argument(self, x: FloatArray) -> FloatArray:
+    def _local(self, x: FloatArray) -> FloatArray:
         y = x - self.lower
         for axis in self.axes:
             # Both faces become the same coordinate, so they give the same bits.
             y[:, axis] = np.mod(y[:, axis], self.side[axis])
-        half = (0.5 * y) @ self.weights.T
-        half += 0.5 * self.offsets
-        return half
+        return y
 
     def activate(self, z: FloatArray) -> FloatArray:
         values = FourierMap.activate(self, z)
@@ -287,12 +271,9 @@ class PeriodicMap(FourierMap):
         values[:, self._is_constant] = 1.0
         return values, slopes
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.where(self._is_constant, 1.0, _ROOT2)
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "axes": list(self.axes)}
+    def bounds(self) -> Bounds:
+        _, gradients, curvatures = FourierMap.bounds(self)
+        return np.where(self._is_constant, 1.0, _ROOT2), gradients, curvatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +291,7 @@ class Constant(Recipe):
         return ConstantMap(domain.lower, domain.side)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantMap(FeatureMap):
     """The frozen feature 1."""
@@ -321,9 +302,7 @@ class ConstantMap(FeatureMap):
     kind: ClassVar[str] = "constant"
 
     def __post_init__(self) -> None:
-        lower = as_finite("lower", self.lower, (None,))
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
+        check_box(self)
 
     @property
     def n_features(self) -> int:
@@ -335,27 +314,8 @@ class ConstantMap(FeatureMap):
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.ones((len(x), 1)), np.zeros((self.dimension, len(x), 1))
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.ones(1)
+    def bounds(self) -> Bounds:
+        return np.ones(1), np.zeros(1), np.zeros(1)
 
-    @property
-    def sup_gradients(self) -> FloatArray:
-        return np.zeros(1)
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        return np.zeros(1)
-
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        return (1,) * self.dimension
-
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"lower": self.lower, "side": self.side}
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind}
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        return cls(**arrays)
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return np.full(self.dimension, bandwidth_of(1))

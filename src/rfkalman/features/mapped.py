@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_count, as_finite, as_number, as_positive
+from ..core.checks import FloatArray, as_count, as_finite, as_number, as_positive, assign
+from ..core.codec import Kinds, Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
-from ..domains.base import Domain
-from ..domains.box import Box
-from .base import FeatureMap, Recipe, prefixed, register, restore, unprefixed
+from ..domains import Box, Domain
+from ..domains.base import bandwidth_of, order_for
+from .base import FEATURES, Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
 
 __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_axis", "log_radius", "mapped"]
 
@@ -22,12 +23,10 @@ __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_
 _GRID = (1025, 129, 33)
 
 
-class CoordinateMap(ABC):
+class CoordinateMap(Table):
     """A smooth map of coordinates y = forward(x) that can be saved and knows its own bounds."""
 
     __slots__ = ()
-
-    kind: ClassVar[str]
 
     @abstractmethod
     def __call__(self, x: FloatArray) -> FloatArray:
@@ -45,11 +44,11 @@ class CoordinateMap(ABC):
     def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
         """Bounds on the spectral norm of the Jacobian and on the norm of the second derivatives over a box."""
 
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """All of the map as JSON-able values; ``"kind"`` names it."""
+
+_MAPS: Kinds[CoordinateMap] = Kinds("coordinate map is")
 
 
+@_MAPS.register
 @dataclass(frozen=True, slots=True)
 class LogAxis(CoordinateMap):
     """One coordinate becomes log(1 + (x - origin) / scale); write it ``log_axis(axis, origin, scale)``."""
@@ -61,12 +60,11 @@ class LogAxis(CoordinateMap):
     kind: ClassVar[str] = "log-axis"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "axis", as_count("axis", self.axis, minimum=0))
-        object.__setattr__(self, "origin", as_number("origin", self.origin))
+        assign(self, axis=as_count("axis", self.axis, minimum=0), origin=as_number("origin", self.origin))
         scale = as_number("scale", self.scale)
         if scale == 0.0:
             raise ValueRangeError("scale must not be 0; it is the distance from the origin that is spread out.")
-        object.__setattr__(self, "scale", scale)
+        assign(self, scale=scale)
 
     def _ratio(self, x: FloatArray) -> FloatArray:
         return (x[:, self.axis] - self.origin) / self.scale
@@ -98,9 +96,6 @@ class LogAxis(CoordinateMap):
     def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
         slope = float(np.abs(self.jacobian(np.stack([lower, upper]))[:, self.axis, self.axis]).max())
         return max(slope, 1.0) if lower.size > 1 else slope, slope**2
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "axis": self.axis, "origin": self.origin, "scale": self.scale}
 
 
 def log_axis(axis: int, origin: float, scale: float) -> LogAxis:
@@ -134,6 +129,7 @@ _ASINH_BEND = 0.38491
 _ASINH_SHARE_SLOPE = 0.17434
 
 
+@_MAPS.register
 @dataclass(frozen=True, slots=True)
 class LogRadius(CoordinateMap):
     """Distances r from a centre become asinh(r / scale), directions stay; write it ``log_radius(centre, scale)``."""
@@ -144,8 +140,8 @@ class LogRadius(CoordinateMap):
     kind: ClassVar[str] = "log-radius"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "centre", tuple(float(c) for c in as_finite("centre", self.centre, (None,))))
-        object.__setattr__(self, "scale", as_positive("scale", self.scale, "It is the width of the resolved core."))
+        assign(self, centre=tuple(float(c) for c in as_finite("centre", self.centre, (None,))))
+        assign(self, scale=as_positive("scale", self.scale, "It is the width of the resolved core."))
 
     def _shares(self, r: FloatArray) -> tuple[FloatArray, FloatArray]:
         """g(r) / r and g'(r) for r in units of scale; at the centre both are 1."""
@@ -189,9 +185,6 @@ class LogRadius(CoordinateMap):
         bend = math.sqrt(_ASINH_BEND**2 + 3.0 * (lower.size - 1) * _ASINH_SHARE_SLOPE**2)
         return share / self.scale, bend / self.scale**2
 
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "centre": list(self.centre), "scale": self.scale}
-
 
 def log_radius(centre: Sequence[float], scale: float) -> LogRadius:
     """The map that crowds features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
@@ -216,8 +209,6 @@ def log_radius(centre: Sequence[float], scale: float) -> LogRadius:
     return LogRadius(tuple(centre), scale)
 
 
-_MAPS: dict[str, Callable[..., CoordinateMap]] = {LogAxis.kind: LogAxis, LogRadius.kind: LogRadius}
-
 Forward = Callable[[FloatArray], FloatArray]
 
 
@@ -241,7 +232,7 @@ class Mapped(Recipe):
         y, J = _checked(self.forward, jacobian, _grid_in(domain))
         stretch = np.abs(J).max(axis=0)
         low, high = (y.min(axis=0), y.max(axis=0)) if ends is None else ends
-        if ends is None and not getattr(domain, "is_box", False):
+        if ends is None and not isinstance(domain, Box):
             # The grid stops short of a curved boundary by up to a cell.
             reach = stretch @ (domain.side / (_GRID[domain.dimension - 1] - 1))
             low, high = low - reach, high + reach
@@ -282,11 +273,7 @@ def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward |
     >>> layer.bind(Box([0.0], [1.0])).n_features
     50
     """
-    if not isinstance(recipe, Recipe):
-        raise ValueRangeError(
-            f"mapped takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
-            "Bind afterwards: mapped(recipe, forward, jacobian).bind(domain)."
-        )
+    as_recipe("mapped", recipe, "mapped(recipe, forward, jacobian)")
     if isinstance(forward, CoordinateMap):
         if jacobian is not None:
             raise ValueRangeError(f"a {type(forward).__name__} brings its own Jacobian; leave jacobian out.")
@@ -304,7 +291,7 @@ def _grid_in(domain: Domain) -> FloatArray:
     n = _GRID[domain.dimension - 1]
     lines = [np.linspace(a, b, n) for a, b in zip(domain.lower, domain.upper, strict=True)]
     x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
-    return x if getattr(domain, "is_box", False) else x[domain.contains(x)]
+    return np.asarray(x[domain.contains(x)])
 
 
 def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -317,7 +304,7 @@ def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatA
     return y, as_finite("jacobian(x)", jacobian(x), shape, remedy)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedMap(FeatureMap):
     """Frozen features of new coordinates.
@@ -344,10 +331,12 @@ class MappedMap(FeatureMap):
     kind: ClassVar[str] = "mapped"
 
     def __post_init__(self) -> None:
-        lower = as_finite("lower", self.lower, (None,))
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
-        object.__setattr__(self, "stretch", as_finite("stretch", self.stretch, (self.inner.dimension, lower.size)))
+        check_box(self)
+        assign(self, stretch=as_finite("stretch", self.stretch, (self.inner.dimension, self.lower.size)))
+
+    @property
+    def nested(self) -> dict[str, FeatureMap]:
+        return {"inner": self.inner}
 
     @property
     def n_features(self) -> int:
@@ -366,43 +355,25 @@ class MappedMap(FeatureMap):
                     along_axis += J[:, k, j, None] * slope
         return values, gradients
 
-    @property
-    def sup_values(self) -> FloatArray:
-        """The inner bound over the image box; for a function, that box was found on a grid."""
-        return self.inner.sup_values
-
-    def _bounds(self) -> tuple[float, float]:
-        """Bounds on first and second derivatives of the map; infinite for a function, known from samples only."""
+    def bounds(self) -> Bounds:
+        """By the chain rule; for a function, known from samples only, derivatives have no bound."""
+        slope = bend = math.inf
         if isinstance(self.forward, CoordinateMap):
-            return self.forward.bounds(self.lower, self.lower + self.side)
-        return math.inf, math.inf
+            slope, bend = self.forward.bounds(self.lower, self.lower + self.side)
+        values, gradients, curvatures = self.inner.bounds()
+        second = np.where(curvatures > 0.0, slope**2, 1.0) * curvatures
+        second = second + np.where(gradients > 0.0, bend, 1.0) * gradients
+        return values, np.where(gradients > 0.0, slope, 1.0) * gradients, second
 
     @property
-    def sup_gradients(self) -> FloatArray:
-        slope, _ = self._bounds()
-        inner = self.inner.sup_gradients
-        return np.where(inner > 0.0, slope, 1.0) * inner
+    def breaks(self) -> tuple[FloatArray, ...]:
+        """None: those of the inner features are curves in the old coordinates."""
+        return (np.empty(0),) * self.dimension
 
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        slope, bend = self._bounds()
-        gradients, curvatures = self.inner.sup_gradients, self.inner.sup_curvatures
-        first = np.where(curvatures > 0.0, slope**2, 1.0) * curvatures
-        return first + np.where(gradients > 0.0, bend, 1.0) * gradients
-
-    @property
-    def smallest_floor(self) -> float:
-        return self.inner.smallest_floor
-
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        """Points per axis: the inner ones per unit of new coordinate, where the map stretches most (on a fine grid)."""
-        inner = np.array(self.inner.quadrature_order(floor))
-        density = (inner / self.inner.side) @ self.stretch
-        return tuple(int(n) for n in np.maximum(np.ceil(density * self.side), 1))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        own = {"lower": self.lower, "side": self.side, "stretch": self.stretch}
-        return own | prefixed("inner.", self.inner.arrays())
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        """As many points as the inner ones per unit of new coordinate, where the map stretches most (on a grid)."""
+        density = (np.array(order_for(self.inner.bandwidth(floor))) / self.inner.side) @ self.stretch
+        return bandwidth_of(np.maximum(np.ceil(density * self.side), 1))
 
     def settings(self) -> dict[str, Any]:
         if not isinstance(self.forward, CoordinateMap):
@@ -414,13 +385,6 @@ class MappedMap(FeatureMap):
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        own = dict(settings["forward"])
-        kind = own.pop("kind")
-        if kind not in _MAPS:
-            raise ArchiveError(
-                f"The saved coordinate map is of kind {kind!r}, which this version does not know; it knows "
-                f"{', '.join(sorted(_MAPS))}. Was the file written by a newer version of the library?"
-            )
-        forward = _MAPS[kind](**own)
+        forward = _MAPS.restore(settings["forward"], {})
         inner = restore(settings["inner"], unprefixed("inner.", arrays))
         return cls(arrays["lower"], arrays["side"], inner, forward, forward.jacobian, arrays["stretch"])

@@ -6,14 +6,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_count, as_number, as_positive
+from ..core.checks import FloatArray, as_number, as_positive, assign
 from ..core.errors import ValueRangeError
-from ..domains.base import Domain
-from .base import Recipe, RidgeMap, as_length_scale, as_seed, lengths_per_axis, register, stream
+from ..domains.base import Domain, bandwidth_of
+from .base import FEATURES, Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis, stream
 
 __all__ = ["ELUMap", "ELUNetwork", "TanhMap", "TanhNetwork"]
 
@@ -61,7 +61,7 @@ class ELUNetwork(Recipe):
 
     def __post_init__(self) -> None:
         _check_network(self)
-        object.__setattr__(self, "alpha", as_positive("alpha", self.alpha, "The usual ELU has alpha=1."))
+        assign(self, alpha=as_positive("alpha", self.alpha, "The usual ELU has alpha=1."))
 
     def bind(self, domain: Domain) -> ELUMap:
         w, b = _draw(self, domain)
@@ -112,11 +112,8 @@ def _check_network(recipe: ELUNetwork | TanhNetwork) -> None:
         raise ValueRangeError(
             f"offset_std must not be negative; got {offset_std!r}. Zero takes every kink through the domain."
         )
-    object.__setattr__(recipe, "n_features", as_count("n_features", recipe.n_features))
-    object.__setattr__(recipe, "length_scale", as_length_scale(recipe.length_scale))
-    object.__setattr__(recipe, "seed", as_seed(recipe.seed))
-    object.__setattr__(recipe, "offset_std", offset_std)
-    object.__setattr__(recipe, "scale", as_positive("scale", recipe.scale))
+    check_draw(recipe)
+    assign(recipe, offset_std=offset_std, scale=as_positive("scale", recipe.scale))
 
 
 def _draw(recipe: ELUNetwork | TanhNetwork, domain: Domain) -> tuple[FloatArray, FloatArray]:
@@ -139,17 +136,10 @@ class _NetworkMap(RidgeMap):
     def sup_activations(self, lo: FloatArray, hi: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Largest |sigma|, |sigma'| and |sigma''| on [lo, hi], (M,) each, before scaling."""
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return self.scale * self.sup_activations(*self.argument_range)[0]
-
-    @property
-    def sup_gradients(self) -> FloatArray:
-        return self.scale * self.weight_norms * self.sup_activations(*self.argument_range)[1]
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        return self.scale * np.square(self.weight_norms) * self.sup_activations(*self.argument_range)[2]
+    def bounds(self) -> Bounds:
+        values, slopes, bends = self.sup_activations(*self.argument_range)
+        norms = self.weight_norms
+        return self.scale * values, self.scale * norms * slopes, self.scale * np.square(norms) * bends
 
 
 # Points per axis in one, two, and three or more dimensions. A line of kinks that crosses the axes obliquely is
@@ -159,7 +149,7 @@ _ELU_SMOOTH = (109, 84, 54)
 _ELU_JUMP = (640, 128, 64)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class ELUMap(_NetworkMap):
     """Frozen features s ELU_alpha(w.(x - lower) + b)."""
@@ -201,8 +191,8 @@ class ELUMap(_NetworkMap):
     def smallest_floor(self) -> float:
         return 1e-6
 
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        """Points per axis that keep the whitened features orthonormal to better than one percent.
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        """That of the points per axis that keep the whitened features orthonormal to better than one percent.
 
         Kinks cannot be aligned with a rule in bulk, so convergence is
         algebraic; the exponents and constants are fitted to measured defects
@@ -215,13 +205,10 @@ class ELUMap(_NetworkMap):
         row = min(self.dimension, 3) - 1
         jump = _ELU_JUMP[row] * min(2.0, abs(1.0 - self.alpha)) ** 0.4 * strictness**0.3
         smooth = _ELU_SMOOTH[row] * (self.steepest / 16.0) ** 0.3 * strictness**0.2
-        return tuple(int(n) for n in np.ceil(np.maximum(np.maximum(smooth, jump), 16)))
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "scale": self.scale, "alpha": self.alpha}
+        return bandwidth_of(np.ceil(np.maximum(np.maximum(smooth, jump), 16)))
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class TanhMap(_NetworkMap):
     """Frozen features s tanh(w.(x - lower) + b)."""
@@ -248,8 +235,8 @@ class TanhMap(_NetworkMap):
         t = np.tanh(np.minimum(np.maximum(math.atanh(1.0 / math.sqrt(3.0)), nearest), farthest))
         return np.tanh(farthest), 1.0 - np.tanh(nearest) ** 2, 2.0 * t * (1.0 - t * t)
 
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        """Points per axis that leave a remainder of 1e-4 after its amplification by 1 / floor.
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        """That of the points per axis that leave a remainder of 1e-4 after its amplification by 1 / floor.
 
         tanh(w x + b) has its poles pi / (2 |w|) off the real axis, so the rule
         converges like exp(-2 n asinh(y)), y = pi / (|w| side).
@@ -257,7 +244,4 @@ class TanhMap(_NetworkMap):
         digits = math.log(1.0 / (1e-4 * max(floor, 1e-20)))
         y = math.pi / np.maximum(self.steepest, np.finfo(np.float64).tiny)
         n = np.ceil(digits / (2.0 * np.arcsinh(y))) + 2
-        return tuple(int(k) for k in np.maximum(n, 16))
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "scale": self.scale}
+        return bandwidth_of(np.maximum(n, 16))

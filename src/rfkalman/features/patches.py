@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from ..domains.base import Domain
-from ..domains.box import Box, per_axis
-from .base import FeatureMap, Recipe, prefixed, register, reseeded, restore, unprefixed
-from .cutoffs import polygon_edges
-from .taper import LARGEST_BEND, LARGEST_SLOPE, smooth_step
+from ..domains import Box, Domain
+from ..domains.base import bandwidth_of, order_for, per_axis
+from .base import (
+    FEATURES,
+    LARGEST_BEND,
+    LARGEST_SLOPE,
+    Bounds,
+    FeatureMap,
+    Recipe,
+    as_recipe,
+    check_box,
+    reseeded,
+    restore,
+    smooth_step,
+    times_window,
+    unprefixed,
+    whole_bandwidth,
+)
 
 __all__ = ["PatchMap", "Patches", "patches"]
 
@@ -36,7 +49,7 @@ class Patches(Recipe):
         kept, maps = [], []
         for number, cell in enumerate(cells):
             lower, upper = _support(domain.lower, domain.side, counts, self.overlap, cell)
-            if _meets(domain, lower, upper):
+            if domain.meets(lower, upper):
                 kept.append(number)
                 # Keyed by the cell: neither dropped patches nor their order shift a draw.
                 maps.append(reseeded(self.inner, *cell).bind(Box(lower, upper)))
@@ -69,11 +82,7 @@ def patches(recipe: Recipe, counts: int | Sequence[int], overlap: float = 0.25) 
     >>> features.n_features
     160
     """
-    if not isinstance(recipe, Recipe):
-        raise ValueRangeError(
-            f"patches takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
-            "Bind afterwards: patches(recipe, counts).bind(domain)."
-        )
+    as_recipe("patches", recipe, "patches(recipe, counts)")
     width = as_positive("overlap", overlap, "Neighbouring patches must share a zone for the features to be continuous.")
     if width > 1.0:
         raise ValueRangeError(f"overlap must be at most 1; got {width!r}. A patch must not reach past its neighbours.")
@@ -93,36 +102,7 @@ def _support(
     return lower + low * width, lower + high * width
 
 
-def _meets(domain: Domain, lower: FloatArray, upper: FloatArray) -> bool:
-    """Whether a box meets the domain: exactly for boxes, balls and polygons, on a grid for others."""
-    shape: Any = domain
-    if getattr(domain, "is_box", False):
-        return True
-    edges = polygon_edges(domain)
-    if edges is not None:
-        corners = np.stack(np.meshgrid(*zip(lower, upper, strict=True)), axis=-1).reshape(-1, 2)
-        return bool(domain.contains(corners).any()) or _crosses(edges, lower, upper)
-    if hasattr(domain, "radius"):
-        nearest = np.maximum(np.maximum(lower - shape.centre, shape.centre - upper), 0.0)
-        farthest = np.maximum(np.abs(lower - shape.centre), np.abs(upper - shape.centre))
-        return bool(math.hypot(*nearest) <= shape.radius and math.hypot(*farthest) >= (shape.inner_radius or 0.0))
-    lines = [np.linspace(a, b, 33) for a, b in zip(lower, upper, strict=True)]
-    return bool(domain.contains(np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, domain.dimension)).any())
-
-
-def _crosses(segments: FloatArray, lower: FloatArray, upper: FloatArray) -> bool:
-    """Whether some segment has a point in the closed box: the ranges of the parameter inside each slab must overlap."""
-    start, step = segments[:, 0], segments[:, 1] - segments[:, 0]
-    still = step == 0.0
-    safe = np.where(still, 1.0, step)
-    first, second = (lower - start) / safe, (upper - start) / safe
-    outside = still & ((start < lower) | (start > upper))
-    enter = np.where(still, 0.0, np.minimum(first, second)).max(axis=1)
-    leave = np.where(still, 1.0, np.maximum(first, second)).min(axis=1)
-    return bool((~outside.any(axis=1) & (np.maximum(enter, 0.0) <= np.minimum(leave, 1.0))).any())
-
-
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class PatchMap(FeatureMap):
     """Frozen local maps under a partition of unity; columns go patch by patch, the last axis varying fastest.
@@ -152,20 +132,19 @@ class PatchMap(FeatureMap):
     kind: ClassVar[str] = "patches"
 
     def __post_init__(self) -> None:
-        lower = as_finite("lower", self.lower, (None,))
-        counts = per_axis("counts", tuple(self.counts), lower.size)
+        check_box(self)
         kept = tuple(int(number) for number in self.kept)
         if len(kept) != len(self.maps) or not kept:
             raise ShapeError(f"kept has {len(kept)} patches but there are {len(self.maps)} maps; give one for each.")
         starts = np.cumsum([0, *(features.n_features for features in self.maps)])
         starts.flags.writeable = False
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
-        object.__setattr__(self, "counts", counts)
-        object.__setattr__(self, "overlap", as_positive("overlap", self.overlap))
-        object.__setattr__(self, "kept", kept)
-        object.__setattr__(self, "maps", tuple(self.maps))
-        object.__setattr__(self, "_starts", starts)
+        counts = per_axis("counts", tuple(self.counts), self.lower.size)
+        assign(self, counts=counts, overlap=as_positive("overlap", self.overlap))
+        assign(self, kept=kept, maps=tuple(self.maps), _starts=starts)
+
+    @property
+    def nested(self) -> dict[str, FeatureMap]:
+        return {str(number): features for number, features in zip(self.kept, self.maps, strict=True)}
 
     @property
     def n_features(self) -> int:
@@ -230,108 +209,62 @@ class PatchMap(FeatureMap):
         windows[rows, where] = chi
         return windows
 
-    def __call__(self, x: FloatArray) -> FloatArray:
-        values = np.zeros((len(x), self.n_features))
-        rows, where, chi, _ = self._windows(x)
-        bounds = np.searchsorted(where, np.arange(len(self.kept) + 1))
-        for i in np.unique(where):
-            own = slice(bounds[i], bounds[i + 1])
-            local = self.maps[i](x[rows[own]])
-            local *= chi[own, None]
-            values[rows[own], self._starts[i] : self._starts[i + 1]] = local
-        return values
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, gradients = np.zeros((len(x), self.n_features)), np.zeros((self.dimension, len(x), self.n_features))
+    def _patches(self, x: FloatArray) -> Iterator[tuple[FeatureMap, Any, slice, FloatArray, FloatArray]]:
+        """Each patch that has points: its map, their rows, its columns, its window there (m,) and the slopes (d, m)."""
         rows, where, chi, slopes = self._windows(x)
         bounds = np.searchsorted(where, np.arange(len(self.kept) + 1))
         for i in np.unique(where):
             own, columns = slice(bounds[i], bounds[i + 1]), slice(self._starts[i], self._starts[i + 1])
-            local, local_gradients = self.maps[i].jet(x[rows[own]])
-            for axis, along_axis in enumerate(local_gradients):
-                along_axis *= chi[own, None]
-                along_axis += slopes[axis, own, None] * local
-                gradients[axis, rows[own], columns] = along_axis
-            local *= chi[own, None]
-            values[rows[own], columns] = local
+            yield self.maps[i], rows[own], columns, chi[own], slopes[:, own]
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        values = np.zeros((len(x), self.n_features))
+        for features, rows, columns, chi, _ in self._patches(x):
+            local = features(x[rows])
+            local *= chi[:, None]
+            values[rows, columns] = local
+        return values
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values, gradients = np.zeros((len(x), self.n_features)), np.zeros((self.dimension, len(x), self.n_features))
+        for features, rows, columns, chi, slopes in self._patches(x):
+            local, along = features.jet(x[rows])
+            times_window(local, along, chi, slopes)
+            values[rows, columns] = local
+            gradients[:, rows, columns] = along
         return values, gradients
 
-    @property
-    def _rates(self) -> tuple[FloatArray, FloatArray]:
-        """Largest slope and bend of the windows along each axis, (d,) each."""
-        several = np.array(self.counts) > 1
-        per_length = np.where(several, np.array(self.counts) / (self.side * self.overlap), 0.0)
-        return LARGEST_SLOPE * per_length, LARGEST_BEND * per_length**2
-
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.concatenate([features.sup_values for features in self.maps])
-
-    @property
-    def sup_gradients(self) -> FloatArray:
-        steepest = float(np.linalg.norm(self._rates[0]))
-        return np.concatenate([f.sup_gradients + steepest * f.sup_values for f in self.maps])
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        slopes, bends = self._rates
+    def bounds(self) -> Bounds:
+        # Largest slope and bend of the windows along each axis, (d,) each.
+        counts = np.array(self.counts)
+        per_length = np.where(counts > 1, counts / (self.side * self.overlap), 0.0)
+        slopes, bends = LARGEST_SLOPE * per_length, LARGEST_BEND * per_length**2
         steepest = float(np.linalg.norm(slopes))
         mixed = np.outer(slopes, slopes)
         np.fill_diagonal(mixed, bends)
         bend = float(np.linalg.norm(mixed))
-        return np.concatenate(
-            [f.sup_curvatures + 2.0 * steepest * f.sup_gradients + bend * f.sup_values for f in self.maps]
+        values, gradients, curvatures = (
+            np.concatenate(entry) for entry in zip(*(f.bounds() for f in self.maps), strict=True)
         )
+        return values, gradients + steepest * values, curvatures + 2.0 * steepest * gradients + bend * values
 
-    @property
-    def smallest_floor(self) -> float:
-        return max(features.smallest_floor for features in self.maps)
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        """On a rule that ignores the breaks, a third more points than the patches ask for, and 16 per shared zone.
 
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        """Points per axis of a rule that ignores the breaks: a third more than the patches ask for, 16 per shared zone.
-
-        The zones decide unless they are wide. Measured defect: 6e-4 and less at
-        floors down to 1e-12. A rule composite on ``breaks`` needs
-        :meth:`composite_order` points and does better by orders of magnitude.
+        The zones decide unless they are wide. Measured defect: 6e-4 and less at floors down to 1e-12. A
+        rule composite on ``breaks`` does better by orders of magnitude with far fewer points: it has to carry
+        the waves of the whole axis, and two radians per shared zone for the windows.
         """
-        counts, own = np.array(self.counts), self._orders(floor)
-        several = np.maximum(4.0 / 3.0 * counts * own, 16.0 * counts / self.overlap)
-        return tuple(int(n) for n in np.ceil(np.where(counts > 1, several, own)))
-
-    def composite_order(self, floor: float) -> tuple[int, ...]:
-        """Points per axis for a rule composite on ``breaks``: half a point per radian of the whole axis, and 14 more.
-
-        The windows count as two radians per shared zone.
-        """
-        counts = np.array(self.counts)
-        waves = counts * np.maximum(self._orders(floor) - 14, 0) / (1.0 + self.overlap)
-        windows = np.where(counts > 1, counts / self.overlap, 0.0)
-        return tuple(int(n) for n in np.ceil(waves + windows) + 14)
-
-    def _orders(self, floor: float) -> FloatArray:
-        """The most points any patch asks for along each axis, (d,)."""
-        orders = np.array([features.quadrature_order(floor) for features in self.maps], dtype=np.float64)
-        return np.asarray(orders.max(axis=0))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        flat = {"lower": self.lower, "side": self.side}
-        for number, features in zip(self.kept, self.maps, strict=True):
-            flat.update(prefixed(f"{number}.", features.arrays()))
-        return flat
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "counts": list(self.counts),
-            "overlap": self.overlap,
-            "kept": list(self.kept),
-            "maps": [features.settings() for features in self.maps],
-        }
+        counts, own = np.array(self.counts), np.max([f.bandwidth(floor) for f in self.maps], axis=0)
+        if aligned:
+            zones = np.where(counts > 1, 2.0 * counts / self.overlap, 0.0)
+            return whole_bandwidth(counts * np.maximum(own, 0.0) / (1.0 + self.overlap) + zones)
+        points = np.array(order_for(own))
+        several = np.maximum(4.0 / 3.0 * counts * points, 16.0 * counts / self.overlap)
+        return bandwidth_of(np.ceil(np.where(counts > 1, several, points)))
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         pairs = zip(settings["kept"], settings["maps"], strict=True)
         maps = tuple(restore(own, unprefixed(f"{number}.", arrays)) for number, own in pairs)
-        return cls(
-            arrays["lower"], arrays["side"], settings["counts"], settings["overlap"], tuple(settings["kept"]), maps
-        )
+        return cls(arrays["lower"], arrays["side"], settings["counts"], settings["overlap"], settings["kept"], maps)

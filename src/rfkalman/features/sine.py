@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_array, as_count, as_finite, frozen
+from ..core.checks import FloatArray, as_array, as_count, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain
-from .base import FeatureMap, Recipe, box_faces, oscillation_order, register
+from ..domains.box import box_faces
+from .base import FEATURES, Bounds, FeatureMap, Recipe, check_box, require_box, whole_bandwidth
 
 __all__ = ["DirichletSine", "SineMap"]
 
@@ -45,16 +46,12 @@ class DirichletSine(Recipe):
     def __post_init__(self) -> None:
         n: Any = self.n_features
         if np.ndim(n) == 0:
-            object.__setattr__(self, "n_features", as_count("n_features", n))
+            assign(self, n_features=as_count("n_features", n))
         else:
-            object.__setattr__(self, "n_features", tuple(as_count(f"n_features[{i}]", m) for i, m in enumerate(n)))
+            assign(self, n_features=tuple(as_count(f"n_features[{i}]", m) for i, m in enumerate(n)))
 
     def bind(self, domain: Domain) -> SineMap:
-        if not getattr(domain, "is_box", False):
-            raise ValueRangeError(
-                f"DirichletSine is the eigenbasis of a box, but the domain is a {type(domain).__name__}; "
-                "use GaussianRFF there, or describe the domain as a Box."
-            )
+        require_box(domain, "DirichletSine is the eigenbasis of a box")
         if isinstance(self.n_features, int):
             modes = _lowest_modes(self.n_features, domain.side)
         else:
@@ -88,7 +85,7 @@ def _lowest_modes(n: int, side: FloatArray) -> NDArray[np.int64]:
     return np.asarray(k[np.lexsort((*k.T[::-1], level))][:n], dtype=np.int64)
 
 
-@register
+@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class SineMap(FeatureMap):
     """Frozen sine modes; ``modes`` (M, d) holds the wave vectors k as whole numbers, ``parts`` names the faces."""
@@ -101,16 +98,13 @@ class SineMap(FeatureMap):
     kind: ClassVar[str] = "sine"
 
     def __post_init__(self) -> None:
-        lower = as_finite("lower", self.lower, (None,))
-        given = as_array("modes", self.modes, (None, lower.size))
+        check_box(self)
+        given = as_array("modes", self.modes, (None, self.lower.size))
         modes = given.astype(np.int64)
         if not ((modes == given).all() and (modes >= 1).all()):
             raise ValueRangeError("modes must be whole numbers of at least 1: sin(0) is no feature.")
         modes.flags.writeable = False
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "side", as_finite("side", self.side, (lower.size,)))
-        object.__setattr__(self, "modes", modes)
-        object.__setattr__(self, "parts", box_faces(lower.size) if self.parts is None else tuple(self.parts))
+        assign(self, modes=modes, parts=tuple(box_faces(self.lower.size) if self.parts is None else self.parts))
 
     @property
     def n_features(self) -> int:
@@ -157,17 +151,9 @@ class SineMap(FeatureMap):
     # Squared norms of gradient and Hessian are affine in each cos^2(k_i pi s_i), which takes all values in [0, 1]
     # independently of the other axes; the suprema are therefore attained where every cosine is 0 or 1.
 
-    @property
-    def sup_values(self) -> FloatArray:
-        return np.full(self.n_features, _ROOT2**self.dimension)
-
-    @property
-    def sup_gradients(self) -> FloatArray:
-        return np.asarray(_ROOT2**self.dimension * self.frequencies.max(axis=1))
-
-    @property
-    def sup_curvatures(self) -> FloatArray:
-        return np.asarray(_ROOT2**self.dimension * np.sqrt((self.frequencies**4).sum(axis=1)))
+    def bounds(self) -> Bounds:
+        top, waves = _ROOT2**self.dimension, self.frequencies
+        return np.full(self.n_features, top), top * waves.max(axis=1), top * np.sqrt((waves**4).sum(axis=1))
 
     @property
     def zero_parts(self) -> frozenset[str]:
@@ -177,15 +163,5 @@ class SineMap(FeatureMap):
     def zero_trace(self) -> bool:
         return True
 
-    def quadrature_order(self, floor: float) -> tuple[int, ...]:
-        return oscillation_order(math.pi * self.modes.max(axis=0))
-
-    def arrays(self) -> dict[str, FloatArray]:
-        return {"lower": self.lower, "side": self.side, "modes": frozen(self.modes.astype(np.float64))}
-
-    def settings(self) -> dict[str, Any]:
-        return {"kind": self.kind, "parts": list(self.parts or ())}
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        return cls(**arrays, parts=settings.get("parts"))  # type: ignore[arg-type]  # modes arrive as whole floats and are checked
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return whole_bandwidth(math.pi * self.modes.max(axis=0))

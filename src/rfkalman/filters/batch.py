@@ -17,22 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import log, pi
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from ..core.checks import FloatArray
-from ..core.errors import ShapeError
 from ..core.linalg import compress_root
-from ..statespace.values import Gaussian, LinearStep, Observation
-from .kalman import _readings
+from ..statespace.values import Gaussian, Observation
+from .kernels import LOG_2PI, Batch, finite_readings, require_step
 
-__all__ = ["BatchPosterior", "eliminate", "solve", "unit_noise_rows"]
+__all__ = ["BatchPosterior", "compressed_rows", "eliminate", "solve", "unit_noise_rows"]
 
 IntArray = NDArray[np.intp]
-_LOG_2PI = log(2.0 * pi)
 # Rows wait in a buffer until they are worth a factorisation; below this many, calls cost more than work.
 _BUFFER_ROWS = 512
 
@@ -89,7 +86,7 @@ class BatchPosterior:
         return Gaussian(mean, compress_root(root) if xi.size > mean.size else root)
 
 
-def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]]) -> BatchPosterior:
+def solve(prior: Gaussian, sequence: Iterable[Batch]) -> BatchPosterior:
     """Condition the whole trajectory on the whole record in one least-squares problem.
 
     Gives the same Gaussian as the filter (last time) and the smoother (all
@@ -134,9 +131,7 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
     for step, obs, y in sequence:
         if step is not None:
             require_step(step, prior.dim)
-            centre, Z = step.apply(centre), step.apply(Z)
-            if step.shift is not None:
-                centre = centre + step.shift
+            centre, Z = step.move(centre), step.apply(Z)
             if step.noise_root is not None:
                 Z = np.hstack([Z, step.noise_root])
         trajectory.append((centre, Z))
@@ -146,14 +141,9 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
         n_used += data.size
         log_det += log_det_noise
         if n_pending > _BUFFER_ROWS + 2 * Z.shape[1]:
-            J, d = _stack(pending, Z.shape[1])
-            T, order, d = eliminate(J, d[:, None])
-            # The compressed rows go back into the original column order; the tail of d is pure misfit.
-            rows = np.empty_like(T)
-            rows[:, order] = T
-            k = T.shape[0]
-            misfit += float(np.square(d[k:]).sum())
-            pending, n_pending = [(rows, d[:k, 0])], k
+            rows, d, left = compressed_rows(*_stack(pending, Z.shape[1]))
+            misfit += float(np.square(left).sum())
+            pending, n_pending = [(rows, d)], d.size
     K = Z.shape[1]
     J, d = _stack([*pending, (np.eye(K), np.zeros(K))], K)
     T, order, turned = eliminate(J, d[:, None])
@@ -162,7 +152,7 @@ def solve(prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observati
     # From the residuals, which round one by one; the rows left of the elimination carry the rounding of all of d.
     cost = misfit + float(np.square(d - J @ xi).sum())
     log_det += 2.0 * float(np.log(np.abs(np.diagonal(T))).sum())
-    log_evidence = -0.5 * (cost + log_det + n_used * _LOG_2PI)
+    log_evidence = -0.5 * (cost + log_det + n_used * LOG_2PI)
     return BatchPosterior(tuple(trajectory), xi, T, order, log_evidence, cost, n_used)
 
 
@@ -199,23 +189,20 @@ def eliminate(rows: FloatArray, carried: FloatArray) -> tuple[FloatArray, IntArr
     return np.triu(qr[:depth]), pivots - 1, turned
 
 
+def compressed_rows(J: FloatArray, d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """At most as many rows and data as columns with the same information, and the pure misfit that is left of d."""
+    T, order, turned = eliminate(J, d[:, None])
+    rows = np.empty_like(T)
+    rows[:, order] = T
+    return rows, turned[: len(T), 0], turned[len(T) :, 0]
+
+
 def unit_noise_rows(obs: Observation, y: ArrayLike, dim: int) -> tuple[FloatArray, FloatArray, float]:
     """The finite readings as rows of unit noise: R^(-1/2) H (n, r), R^(-1/2) y (n,), and log det R."""
-    readings = _readings(dim, obs, y)
-    seen = np.isfinite(readings)
-    if not seen.any():
+    obs, readings = finite_readings(dim, obs, y)
+    if readings.size == 0:
         return np.zeros((0, dim)), np.zeros(0), 0.0
-    if not seen.all():
-        obs, readings = obs.keep(seen), readings[seen]
     return obs.whiten(obs.H), obs.whiten(readings), obs.log_det_noise
-
-
-def require_step(step: LinearStep, dim: int) -> None:
-    """Refuse a step of another model; a diagonal of length one would broadcast silently."""
-    if step.dim != dim:
-        raise ShapeError(
-            f"step moves {step.dim} coefficients but the belief has {dim}; they come from different models."
-        )
 
 
 def _stack(blocks: list[tuple[FloatArray, FloatArray]], columns: int) -> tuple[FloatArray, FloatArray]:

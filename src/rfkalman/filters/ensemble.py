@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import blas, lapack
 
-from ..core.checks import EPS, FloatArray, as_count, as_finite, as_positive, frozen
+from ..core.checks import EPS, FloatArray, as_count, as_finite, as_positive, assign, frozen, unchecked
 from ..core.errors import DefinitenessError, ShapeError, ValueRangeError
 from ..core.linalg import compress_root
-from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian, _step
-from .kalman import _readings
-from .kernels import INDICATOR_LIMIT, Scratch, move
+from ..statespace.values import Gaussian, LinearStep, Observation
+from .kernels import INDICATOR_LIMIT, Batch, Scratch, finite_readings, move
 
 __all__ = ["Ensemble", "enkf", "etkf", "etkf_in_member_space", "forecast", "run", "sample"]
 
@@ -86,11 +85,9 @@ class Ensemble:
                     f"basis must have orthonormal columns that sum to zero; it is off by {defect:.3g}. "
                     "Build from members with Ensemble.from_members, from a belief with sample."
                 )
-            object.__setattr__(self, "basis", basis)
-        n_members = root.shape[1] if self.basis is None else self.basis.shape[0]
-        _require_members(n_members)
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "root", frozen(np.asfortranarray(root)))
+            assign(self, basis=basis)
+        assign(self, mean=mean, root=frozen(np.asfortranarray(root)))
+        _require_members(self.n_members)
 
     @classmethod
     def from_members(cls, members: ArrayLike) -> Ensemble:
@@ -129,7 +126,7 @@ class Ensemble:
     @property
     def belief(self) -> Gaussian:
         """The Gaussian with the ensemble's mean and sample covariance; shares its arrays."""
-        return _gaussian(self.mean, self.root)
+        return unchecked(Gaussian, mean=self.mean, root=self.root)
 
     def expanded(self) -> Ensemble:
         """The same members with every deviation stored: what the plain algorithms work on.
@@ -243,7 +240,7 @@ def etkf(ensemble: Ensemble, obs: Observation, y: ArrayLike) -> Ensemble:
     >>> post.mean, post.cov.round(12)
     (array([1.]), array([[0.5]]))
     """
-    obs, values = _seen(ensemble.dim, obs, y)
+    obs, values = finite_readings(ensemble.dim, obs, y)
     if values.shape[0] == 0:
         return ensemble
     mean, root = _transform(ensemble.mean, ensemble.root, obs, values, False)
@@ -257,7 +254,7 @@ def etkf_in_member_space(ensemble: Ensemble, obs: Observation, y: ArrayLike) -> 
     whatever N_o and r. Published times of ensemble filters are often times of
     this form. The members are those of :func:`etkf`; the result is expanded.
     """
-    obs, values = _seen(ensemble.dim, obs, y)
+    obs, values = finite_readings(ensemble.dim, obs, y)
     plain = ensemble.expanded()
     if values.shape[0] == 0:
         return plain
@@ -296,7 +293,7 @@ def enkf(ensemble: Ensemble, obs: Observation, y: ArrayLike, rng: np.random.Gene
     The gain comes from the smallest of the N_o, N_e and r spaces; moving the members costs
     O(N_e N_o r). Perturbations leave the span of the old basis, so the result is expanded.
     """
-    obs, values = _seen(ensemble.dim, obs, y)
+    obs, values = finite_readings(ensemble.dim, obs, y)
     if values.shape[0] == 0 or ensemble.root.shape[1] == 0:
         return ensemble
     plain = ensemble.expanded()
@@ -316,7 +313,7 @@ def enkf(ensemble: Ensemble, obs: Observation, y: ArrayLike, rng: np.random.Gene
 
 def run(
     ensemble: Ensemble,
-    sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]],
+    sequence: Iterable[Batch],
     analyse: Callable[[Ensemble, Observation, FloatArray], Ensemble] = etkf,
     inflation: float = 1.0,
     rng: np.random.Generator | None = None,
@@ -343,7 +340,7 @@ def run(
         if step is not None:
             mean, root, basis = _carry(mean, root, basis, step, rng, rho, scratch)
         if analyse is etkf:
-            obs, values = _seen(mean.shape[0], obs, y)
+            obs, values = finite_readings(mean.shape[0], obs, y)
             if values.shape[0] > 0:
                 # Deviations moved here are nobody else's: the analysis may be written over them.
                 mean, root = _transform(mean, root, obs, values, step is not None)
@@ -355,12 +352,7 @@ def run(
 
 def _ensemble(mean: FloatArray, root: FloatArray, basis: FloatArray | None) -> Ensemble:
     """An Ensemble of arrays made here: no copy, no check."""
-    made = object.__new__(Ensemble)
-    for name, array in (("mean", mean), ("root", root), ("basis", basis)):
-        if array is not None:
-            array.flags.writeable = False
-        object.__setattr__(made, name, array)
-    return made
+    return unchecked(Ensemble, mean=mean, root=root, basis=basis)
 
 
 def _require_members(n_members: int) -> None:
@@ -420,7 +412,9 @@ def _carry(
             "rng is missing, but the step has process noise and every member draws its own. Pass a numpy Generator, "
             "the stream of the process noise."
         )
-    mean, root = move(m, S, _step(step.transition, step.shift, None), scratch)
+    mean, root = move(
+        m, S, unchecked(LinearStep, transition=step.transition, shift=step.shift, noise_root=None), scratch
+    )
     n = S.shape[1] if basis is None else basis.shape[0]
     draws = rng.standard_normal((n, noise_root.shape[1]))
     draws -= draws.mean(axis=0)
@@ -430,16 +424,6 @@ def _carry(
         return mean, np.asfortranarray(moved), None
     basis, triangle = _orthonormal(moved.T)
     return mean, np.asfortranarray(triangle.T), basis
-
-
-def _seen(dim: int, obs: Observation, y: ArrayLike) -> tuple[Observation, FloatArray]:
-    """The finite readings less what the sensors would read at z = 0, and the sensors that gave them."""
-    values = _readings(dim, obs, y)
-    if not math.isfinite(values.dot(values)):
-        finite = np.isfinite(values)
-        if not finite.all():
-            return obs.keep(finite), values[finite]
-    return obs, values
 
 
 def _predicted(m: FloatArray, S: FloatArray, obs: Observation, y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -486,12 +470,8 @@ def _directions(GT: FloatArray, v: FloatArray, weight: float) -> tuple[FloatArra
     shrink = 1.0 / (grown + np.sqrt(grown))
     if few_readings:
         # The columns of G^T U are sqrt(lam) times singular vectors: shrink then has no factor lam.
-        pull = U.T.dot(v)
-        pull = pull / grown if v.ndim == 1 else pull / grown[:, None]
-        return blas.dgemm(weight, GT, U), shrink, weight * pull
-    pull = U.T.dot(GT.dot(v))
-    pull = pull / grown if v.ndim == 1 else pull / grown[:, None]
-    return U, lam * shrink, square * pull
+        return blas.dgemm(weight, GT, U), shrink, weight * (U.T.dot(v).T / grown).T
+    return U, lam * shrink, square * (U.T.dot(GT.dot(v)).T / grown).T
 
 
 def _singular_directions(GT: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -499,10 +479,7 @@ def _singular_directions(GT: FloatArray, v: FloatArray) -> tuple[FloatArray, Flo
     V, s, Ut = np.linalg.svd(GT, full_matrices=False)
     grown = 1.0 + s * s
     root = np.sqrt(grown)
-    pull = Ut.dot(v)
-    weights = s / grown
-    pull = weights * pull if v.ndim == 1 else weights[:, None] * pull
-    return np.asfortranarray(V), (s / root) * (s / (root + 1.0)), pull
+    return np.asfortranarray(V), (s / root) * (s / (root + 1.0)), (s / grown * Ut.dot(v).T).T
 
 
 def _eigh(gram: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -6,16 +6,14 @@ N_o readings cost one Gram matrix whatever their number.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from ..core.linalg import cholesky
 from ..statespace.values import Gaussian, Observation
-from .kalman import Analysis, _readings
-from .kernels import quadratic
+from .kalman import Analysis
+from .kernels import finite_readings, log_evidence, quadratic
 
 __all__ = ["analyse"]
 
@@ -34,10 +32,7 @@ def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     >>> post.mean, post.cov.round(12)
     (array([1.]), array([[0.5]]))
     """
-    values = _readings(prior.dim, obs, y)
-    finite = np.isfinite(values)
-    if not finite.all():
-        obs, values = obs.keep(finite), values[finite]
+    obs, values = finite_readings(prior.dim, obs, y)
     m, S = prior.mean, prior.root
     H = obs.whiten(obs.H)
     v = obs.whiten(values - obs.H @ m)
@@ -55,5 +50,4 @@ def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
         a = solve_triangular(L, q, lower=True, trans="T")
         quad = float(quadratic(v - G @ a, a))
     log_det = 2.0 * float(np.log(np.diagonal(L)).sum())
-    evidence = -0.5 * (values.size * math.log(2.0 * math.pi) + obs.log_det_noise + log_det + quad)
-    return Analysis(mean, root, evidence, 0.0, values.size, quad)
+    return Analysis(mean, root, log_evidence(obs, log_det, quad), 0.0, values.size, quad)

@@ -7,7 +7,6 @@ The arithmetic is in ``kernels``; here are the values that go in and come out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,11 +14,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, frozen, unchecked
 from ..core.errors import ShapeError
 from ..core.linalg import psd_root
-from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
-from .kernels import INDICATOR_LIMIT, Kernel, Scratch, condition, fast, move, orthogonal
+from ..statespace.values import Gaussian, LinearStep, Observation
+from .kernels import (
+    INDICATOR_LIMIT,
+    LOG_2PI,
+    Batch,
+    Kernel,
+    Scratch,
+    condition,
+    fast,
+    finite_readings,
+    log_evidence,
+    move,
+    orthogonal,
+    readings,
+)
 
 __all__ = [
     "INDICATOR_LIMIT",
@@ -33,8 +45,6 @@ __all__ = [
     "run",
     "run_streams",
 ]
-
-_LOG_2PI = math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +70,6 @@ class Analysis(Gaussian):
     nis: float = 0.0
 
 
-# The slots of a record, bound once: a kernel fills them without the checks of the constructor.
-_new = object.__new__
-_put_mean, _put_root, _put_evidence, _put_indicator, _put_used, _put_nis = (
-    getattr(Analysis, name).__set__ for name in ("mean", "root", "log_evidence", "indicator", "n_used", "nis")
-)
-
-
 class StreamsAnalysis(NamedTuple):
     """Beliefs of many data streams that share sensors, hence one covariance."""
 
@@ -85,7 +88,8 @@ def forecast(belief: Gaussian, step: LinearStep) -> Gaussian:
     >>> ahead.mean, ahead.cov.round(12)
     (array([1.]), array([[0.5]]))
     """
-    return _gaussian(*move(belief.mean, belief.root, step))
+    mean, root = move(belief.mean, belief.root, step)
+    return unchecked(Gaussian, mean=mean, root=root)
 
 
 def analyse(prior: Gaussian, obs: Observation, y: ArrayLike, kernel: Kernel | None = None) -> Analysis:
@@ -112,12 +116,12 @@ def analyse(prior: Gaussian, obs: Observation, y: ArrayLike, kernel: Kernel | No
     >>> post.mean, post.cov.round(12)
     (array([1.]), array([[0.5]]))
     """
-    return _analyse(prior.mean, prior.root, obs, _readings(prior.dim, obs, y), kernel, False, Scratch())
+    return _analyse(prior.mean, prior.root, *finite_readings(prior.dim, obs, y), kernel, False, Scratch())
 
 
 def run(
     prior: Gaussian,
-    sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]],
+    sequence: Iterable[Batch],
     analyse: Callable[[Gaussian, Observation, FloatArray], Analysis] | None = None,
 ) -> Iterator[Analysis]:
     """Filter a sequence of (step, observation, readings), yielding the belief after each batch.
@@ -135,22 +139,19 @@ def run(
     m, S = prior.mean, prior.root
     scratch = Scratch()
     for step, obs, y in sequence:
-        values = _readings(m.shape[0], obs, y)
-        before = S
+        seen, values = finite_readings(m.shape[0], obs, y)
         if step is not None:
             m, S = move(m, S, step, scratch)
         if analyse is None:
             # A forecast root made here is nobody else's: the analysis may be written over it.
-            post = _analyse(m, S, obs, values, None, S is not before, scratch)
+            post = _analyse(m, S, seen, values, None, step is not None, scratch)
         else:
-            post = analyse(_gaussian(m, S), obs, np.asarray(y, dtype=np.float64))
+            post = analyse(unchecked(Gaussian, mean=m, root=S), obs, np.asarray(y, dtype=np.float64))
         m, S = post.mean, post.root
         yield post
 
 
-def run_streams(
-    prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]]
-) -> Iterator[StreamsAnalysis]:
+def run_streams(prior: Gaussian, sequence: Iterable[Batch]) -> Iterator[StreamsAnalysis]:
     """Filter many data streams over the same sensors in one covariance pass.
 
     The covariance does not depend on the readings, so streams that share
@@ -167,13 +168,7 @@ def run_streams(
     m: FloatArray = prior.mean[:, None]
     scratch = Scratch()
     for step, obs, y in sequence:
-        values = np.asarray(y, dtype=np.float64)
-        if values.ndim != 2 or values.shape[0] != obs.n_obs:
-            raise ShapeError(f"y must have shape ({obs.n_obs}, n_streams), one column per stream; got {values.shape}.")
-        if obs.H.shape[1] != m.shape[0]:
-            raise _wrong_columns(obs.H, m.shape[0])
-        if obs.offset is not None:
-            values = values - obs.offset[:, None]
+        values = readings(m.shape[0], obs, y, ndim=2)
         if m.shape[1] not in (1, values.shape[1]):
             raise ShapeError(f"y has {values.shape[1]} streams but earlier batches had {m.shape[1]}.")
         if m.shape[1] != values.shape[1]:
@@ -195,8 +190,7 @@ def run_streams(
             continue
         update = condition(m, S, obs, values, None, step is not None, scratch)
         m, S = update.mean, frozen(update.root)
-        constant = obs.n_obs * _LOG_2PI + obs.log_det_noise + update.log_det
-        evidence = -0.5 * (constant + np.asarray(update.quad))
+        evidence = log_evidence(obs, update.log_det, np.asarray(update.quad))
         yield StreamsAnalysis(frozen(np.ascontiguousarray(m.T)), S, frozen(evidence), update.indicator)
 
 
@@ -206,10 +200,7 @@ def analyse_joseph(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     It stays symmetric and semidefinite but can be *wrong*: at a noise of 1e-8
     and a prior variance of 1e8 it loses every digit without a sign of it.
     """
-    values = _readings(prior.dim, obs, y)
-    finite = np.isfinite(values)
-    if not finite.all():
-        obs, values = obs.keep(finite), values[finite]
+    obs, values = finite_readings(prior.dim, obs, y)
     m, P, H, R = prior.mean, prior.cov, obs.H, obs.R
     S = H @ P @ H.T + R
     gain = np.linalg.solve(S, H @ P).T
@@ -218,39 +209,8 @@ def analyse_joseph(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     root = psd_root(keep @ P @ keep.T + gain @ R @ gain.T)
     _, log_det = np.linalg.slogdet(S)
     quad = float(residual @ np.linalg.solve(S, residual)) if values.size else 0.0
-    evidence = -0.5 * (values.size * _LOG_2PI + float(log_det) + quad)
+    evidence = -0.5 * (values.size * LOG_2PI + float(log_det) + quad)
     return Analysis(m + gain @ residual, root, evidence, 0.0, values.size, quad)
-
-
-def _record(m: FloatArray, S: FloatArray, evidence: float, indicator: float, n_used: int, nis: float = 0.0) -> Analysis:
-    """An Analysis of arrays a kernel has just made: no copy, no check."""
-    post = _new(Analysis)
-    m.setflags(write=False)
-    S.setflags(write=False)
-    _put_mean(post, m)
-    _put_root(post, S)
-    _put_evidence(post, evidence)
-    _put_indicator(post, indicator)
-    _put_used(post, n_used)
-    _put_nis(post, nis)
-    return post
-
-
-def _readings(dim: int, obs: Observation, y: ArrayLike) -> FloatArray:
-    values = np.asarray(y, dtype=np.float64)
-    H = obs.H
-    if values.ndim != 1 or values.shape[0] != H.shape[0]:
-        raise ShapeError(f"y must have shape ({H.shape[0]},), one reading per row of obs.H; got {values.shape}.")
-    if H.shape[1] != dim:
-        raise _wrong_columns(H, dim)
-    return values if obs.offset is None else values - obs.offset
-
-
-def _wrong_columns(H: FloatArray, dim: int) -> ShapeError:
-    return ShapeError(
-        f"obs.H has {H.shape[1]} columns but the state has {dim} coefficients; "
-        "raw feature values go through the whitening transform first: use space(sensors)."
-    )
 
 
 def _analyse(
@@ -262,19 +222,17 @@ def _analyse(
     overwrite: bool,
     scratch: Scratch,
 ) -> Analysis:
-    # One multiply-add per reading finds every NaN and infinity; the mask is made only when there is one.
-    if not math.isfinite(y.dot(y)):
-        finite = np.isfinite(y)
-        if not finite.all():
-            obs, y = obs.keep(finite), y[finite]
     n = y.shape[0]
     if n == 0:
-        return _record(m, S, 0.0, 0.0, 0)
+        return made_analysis(m, S, 0.0, 0.0, 0)
     mean, root, quad, log_det, indicator = condition(m, S, obs, y, kernel, overwrite, scratch)
-    evidence = -0.5 * (n * _LOG_2PI + _log_det_noise(obs, n) + log_det + float(quad))
-    return _record(mean, root, evidence, indicator, n, float(quad))
+    quad = float(quad)
+    return made_analysis(mean, root, log_evidence(obs, log_det, quad), indicator, n, quad)
 
 
-def _log_det_noise(obs: Observation, n: int) -> float:
-    """log det R; a float needs no array arithmetic, which would cost as much as a small product."""
-    return 2.0 * n * math.log(obs.std) if isinstance(obs.std, float) else obs.log_det_noise
+def made_analysis(
+    mean: FloatArray, root: FloatArray, evidence: float, indicator: float, n_used: int, nis: float = 0.0
+) -> Analysis:
+    """An Analysis of arrays a kernel has just made: no copy, no check."""
+    values = {"mean": mean, "root": root, "log_evidence": evidence, "indicator": indicator}
+    return unchecked(Analysis, **values, n_used=n_used, nis=nis)

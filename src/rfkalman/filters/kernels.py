@@ -23,9 +23,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import blas, lapack
 
 from ..core.checks import EPS, FloatArray, frozen
@@ -33,7 +34,25 @@ from ..core.errors import DefinitenessError, ShapeError
 from ..core.linalg import compress_root, triangularise
 from ..statespace.values import LinearStep, Observation
 
-__all__ = ["INDICATOR_LIMIT", "Kernel", "Scratch", "Update", "condition", "fast", "move", "orthogonal", "quadratic"]
+__all__ = [
+    "INDICATOR_LIMIT",
+    "Batch",
+    "Kernel",
+    "Scratch",
+    "Update",
+    "condition",
+    "fast",
+    "finite_readings",
+    "log_evidence",
+    "move",
+    "orthogonal",
+    "quadratic",
+    "readings",
+    "require_step",
+]
+
+#: One item of a record: the step that leads to it (None: no time passes), the sensors, and their readings.
+Batch = tuple[LinearStep | None, Observation, ArrayLike]
 
 #: Above this estimate of the relative variance error the orthogonal kernel takes over.
 INDICATOR_LIMIT = 1e-9
@@ -44,6 +63,9 @@ _BLOCK = 1024
 _SMALL = 32
 #: Up to this many entries a root, and a diagonal written out to its shape, fit the fastest cache together.
 _SMALL_ROOT = 8192
+LOG_2PI = math.log(2.0 * math.pi)
+
+_Quad = TypeVar("_Quad", float, FloatArray)
 
 
 class Update(NamedTuple):
@@ -55,6 +77,49 @@ class Update(NamedTuple):
 
 
 Kernel = Callable[[FloatArray, FloatArray, FloatArray, FloatArray], Update]
+
+
+def readings(dim: int, obs: Observation, y: ArrayLike, ndim: int = 1) -> FloatArray:
+    """Readings of a state with ``dim`` coefficients, less the known offset: (N_o,), or (N_o, n_streams)."""
+    values = np.asarray(y, dtype=np.float64)
+    H = obs.H
+    if values.ndim != ndim or values.shape[0] != H.shape[0]:
+        want = f"({H.shape[0]},), one reading per row of obs.H"
+        if ndim == 2:
+            want = f"({H.shape[0]}, n_streams), one column per stream"
+        raise ShapeError(f"y must have shape {want}; got {values.shape}.")
+    if H.shape[1] != dim:
+        raise ShapeError(
+            f"obs.H has {H.shape[1]} columns but the state has {dim} coefficients; "
+            "raw feature values go through the whitening transform first: use space(sensors)."
+        )
+    if obs.offset is None:
+        return values
+    return values - (obs.offset if ndim == 1 else obs.offset[:, None])
+
+
+def finite_readings(dim: int, obs: Observation, y: ArrayLike) -> tuple[Observation, FloatArray]:
+    """The finite ones of :func:`readings`, and the sensors that gave them; those given where none is missing."""
+    values = readings(dim, obs, y)
+    # One multiply-add per reading finds every NaN and infinity; the mask is made only when there is one.
+    if not math.isfinite(values.dot(values)):
+        finite = np.isfinite(values)
+        if not finite.all():
+            return obs.keep(finite), values[finite]
+    return obs, values
+
+
+def require_step(step: LinearStep, dim: int) -> None:
+    """Refuse a step of another model; a diagonal of length one would broadcast silently."""
+    if step.transition.shape[0] != dim:
+        raise ShapeError(
+            f"step moves {step.dim} coefficients but the belief has {dim}; they come from different models."
+        )
+
+
+def log_evidence(obs: Observation, log_det: float, quad: _Quad) -> _Quad:
+    """Log density of the readings: ``log_det`` of I + G G^T, and the ``quad`` of their departure in it."""
+    return -0.5 * (obs.n_obs * LOG_2PI + obs.log_det_noise + log_det + quad)
 
 
 def fast(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> Update:
@@ -84,11 +149,8 @@ def orthogonal(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> Up
 def move(
     m: FloatArray, S: FloatArray, step: LinearStep, scratch: Scratch | None = None
 ) -> tuple[FloatArray, FloatArray]:
+    require_step(step, m.shape[0])
     F = step.transition
-    if F.shape[0] != m.shape[0]:
-        raise ShapeError(
-            f"step moves {F.shape[0]} coefficients but the belief has {m.shape[0]}; they come from different models."
-        )
     if F.ndim == 1:
         mean = F * m if m.ndim == 1 else F[:, None] * m
         root = (S.T * (F if scratch is None else scratch.rows(F, S.shape[1]))).T

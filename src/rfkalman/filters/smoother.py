@@ -15,23 +15,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import tee
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_count
 from ..core.errors import ShapeError
-from ..statespace.values import Gaussian, LinearStep, Observation
+from ..statespace.values import Gaussian, Observation
 from . import kalman
-from .batch import eliminate, require_step, unit_noise_rows
+from .batch import compressed_rows, eliminate, unit_noise_rows
+from .kernels import Batch, require_step
 
 __all__ = ["fixed_interval", "fixed_lag"]
 
-_Item = tuple[LinearStep | None, Observation, ArrayLike]
-_Analyse = Callable[[Gaussian, Observation, ArrayLike], Gaussian]
+_Analyse = Callable[[Gaussian, Observation, FloatArray], kalman.Analysis]
 
 
-def fixed_interval(analyses: Sequence[Gaussian], sequence: Iterable[_Item]) -> list[Gaussian]:
+def fixed_interval(analyses: Sequence[Gaussian], sequence: Iterable[Batch]) -> list[Gaussian]:
     """Beliefs about every analysis time given the whole record.
 
     Parameters
@@ -65,11 +65,11 @@ def fixed_interval(analyses: Sequence[Gaussian], sequence: Iterable[_Item]) -> l
             f"analyses has {len(analyses)} entries but the sequence has {len(items)} items; "
             "pass every belief kalman.run yielded, together with the items it was run on."
         )
-    return _backward(list(analyses), items, kalman.analyse)
+    return _backward(analyses, items, kalman.analyse)
 
 
 def fixed_lag(
-    prior: Gaussian, sequence: Iterable[_Item], lag: int, analyse: _Analyse = kalman.analyse
+    prior: Gaussian, sequence: Iterable[Batch], lag: int, analyse: _Analyse = kalman.analyse
 ) -> Iterator[tuple[int, Gaussian]]:
     """Filter a stream and deliver each time again once ``lag`` later batches have been seen.
 
@@ -103,54 +103,42 @@ def fixed_lag(
 
 
 def _fixed_lag(
-    prior: Gaussian, sequence: Iterable[_Item], lag: int, analyse: _Analyse
+    prior: Gaussian, sequence: Iterable[Batch], lag: int, analyse: _Analyse
 ) -> Iterator[tuple[int, Gaussian]]:
-    window: deque[tuple[Gaussian, _Item]] = deque(maxlen=lag + 1)
-    belief, n = prior, -1
-    for n, (step, obs, y) in enumerate(sequence):
-        if step is not None:
-            belief = kalman.forecast(belief, step)
-        belief = analyse(belief, obs, y)
-        window.append((belief, (step, obs, y)))
+    window: deque[tuple[Gaussian, Batch]] = deque(maxlen=lag + 1)
+    items, read = tee(sequence)
+    n = -1
+    for n, (item, belief) in enumerate(zip(items, kalman.run(prior, read, analyse), strict=False)):
+        window.append((belief, item))
         if n >= lag:
-            beliefs, items = zip(*window, strict=True)
-            A, b = _gather(items, belief.dim)
-            yield n - lag, _learn(beliefs[0], A, b, analyse)
-    if n < lag:
-        first, rest = 0, list(window)
-    else:
-        first, rest = n - lag + 1, list(window)[1:]
+            *_, (A, b) = _futures([item for _, item in window], belief.dim)
+            yield n - lag, _learn(window[0][0], A, b, analyse)
+    rest = list(window) if n < lag else list(window)[1:]
     smoothed = _backward([belief for belief, _ in rest], [item for _, item in rest], analyse)
-    yield from enumerate(smoothed, start=first)
+    yield from enumerate(smoothed, start=max(0, n - lag + 1))
 
 
-def _backward(analyses: list[Gaussian], items: Sequence[_Item], analyse: _Analyse) -> list[Gaussian]:
+def _backward(analyses: Sequence[Gaussian], items: Sequence[Batch], analyse: _Analyse) -> list[Gaussian]:
     """Every belief given all batches of ``items``; the last one is the filter's."""
-    smoothed = analyses[-1:]
-    if not analyses:
-        return smoothed
-    r = analyses[-1].dim
-    A, b = np.zeros((0, r)), np.zeros(0)
-    for n in range(len(items) - 1, 0, -1):
-        A, b = _through_step(*_with_batch(A, b, items[n]), items[n])
-        smoothed.append(_learn(analyses[n - 1], A, b, analyse))
-    smoothed.reverse()
-    return smoothed
+    futures = _futures(items, analyses[-1].dim if analyses else 0)
+    smoothed = [_learn(belief, A, b, analyse) for belief, (A, b) in zip(reversed(analyses), futures, strict=False)]
+    return smoothed[::-1]
 
 
-def _gather(items: Sequence[_Item], r: int) -> tuple[FloatArray, FloatArray]:
-    """All batches after the first, as rows that act on the state of the first."""
+def _futures(items: Sequence[Batch], r: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """What was read after each item, as rows that act on its state; from the last item, which has no future, back."""
     A, b = np.zeros((0, r)), np.zeros(0)
+    yield A, b
     for item in reversed(items[1:]):
         A, b = _through_step(*_with_batch(A, b, item), item)
-    return A, b
+        yield A, b
 
 
 def _learn(belief: Gaussian, A: FloatArray, b: FloatArray, analyse: _Analyse) -> Gaussian:
     return belief if b.size == 0 else analyse(belief, Observation(A, std=1.0), b)
 
 
-def _with_batch(A: FloatArray, b: FloatArray, item: _Item) -> tuple[FloatArray, FloatArray]:
+def _with_batch(A: FloatArray, b: FloatArray, item: Batch) -> tuple[FloatArray, FloatArray]:
     """Stack the batch of this time onto the future, and keep at most r rows."""
     _, obs, y = item
     r = A.shape[1]
@@ -158,14 +146,12 @@ def _with_batch(A: FloatArray, b: FloatArray, item: _Item) -> tuple[FloatArray, 
     A, b = np.vstack([A, H]), np.concatenate([b, data])
     if b.size <= r:
         return A, b
-    T, order, turned = eliminate(A, b[:, None])
-    rows = np.empty_like(T)
-    rows[:, order] = T
     # What is left of b beyond the r rows does not depend on z: pure misfit, no information.
-    return rows, turned[:r, 0]
+    rows, data, _ = compressed_rows(A, b)
+    return rows, data
 
 
-def _through_step(A: FloatArray, b: FloatArray, item: _Item) -> tuple[FloatArray, FloatArray]:
+def _through_step(A: FloatArray, b: FloatArray, item: Batch) -> tuple[FloatArray, FloatArray]:
     """Rows about z_{n+1} as rows about z_n.
 
     With z_{n+1} = F z_n + g + Q_root w the noise of the rows grows to

@@ -11,7 +11,6 @@ contracts, and no neutral mode goes without process noise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,18 +19,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov, solve_triangular
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, frozen, unchecked
 from ..core.linalg import cholesky, triangularise
-from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
+from ..statespace.values import Gaussian, LinearStep, Observation
 from . import kalman
-from .kernels import quadratic
+from .kernels import Batch, finite_readings, log_evidence, quadratic
 
 __all__ = ["ConstantGain", "Recursion", "find", "run"]
 
 #: Largest admissible distance from the Riccati fixed point, relative to each coefficient's own scale.
 FIXED_POINT_TOLERANCE = 1e-12
 _FIRST_CHECK = 8
-_LOG_2PI = math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +63,9 @@ class ConstantGain:
         """Whether this forecast and these sensors are what the gain was made from."""
         return prior.root is self.forecast_root and same_observation(obs, self.obs)
 
-    def correct(self, mean: FloatArray, y: FloatArray) -> tuple[FloatArray, float] | None:
-        """Mean and log evidence after the readings; None if one of them is not finite."""
+    def correct(self, mean: FloatArray, y: FloatArray) -> tuple[FloatArray, float]:
+        """Mean and log evidence after finite readings."""
         v = y - self.obs.H.dot(mean)
-        if not math.isfinite(v.dot(v)):  # before any product: infinity times zero is an invalid operation
-            return None
         q = self.project.dot(v)
         correction = self.lift.dot(q)
         quad = float(q.dot(q))
@@ -138,26 +134,21 @@ class Recursion:
             self._meet_step(step)
         gain = self._gain
         if gain is not None and gain.moves(belief, step):
-            mean = step.apply(belief.mean)
-            if step.shift is not None:
-                mean += step.shift
-            return _gaussian(mean, gain.forecast_root)
+            return unchecked(Gaussian, mean=step.move(belief.mean), root=gain.forecast_root)
         ahead = kalman.forecast(belief, step)
         self._step, self._forecast_root = step, ahead.root
         return ahead
 
     def analyse(self, prior: Gaussian, obs: Observation, y: ArrayLike) -> kalman.Analysis:
         """Like ``kalman.analyse``."""
-        values = kalman._readings(prior.dim, obs, y)
+        seen, values = finite_readings(prior.dim, obs, y)
         if self._from_file:
             self._meet_sensors(obs)
         gain = self._gain
-        if gain is not None and gain.reads(prior, obs):
-            found = gain.correct(prior.mean, values)
-            if found is not None:
-                mean, evidence = found
-                nis = 2.0 * (gain.constant - evidence)
-                return kalman._record(mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
+        if gain is not None and seen is obs and gain.reads(prior, obs):
+            mean, evidence = gain.correct(prior.mean, values)
+            nis = 2.0 * (gain.constant - evidence)
+            return kalman.made_analysis(mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
         post = kalman.analyse(prior, obs, y)
         self._gain = self._note(prior, obs, post)
         return post
@@ -182,9 +173,7 @@ class Recursion:
         return find(step, obs, prior.root, post.root, post.indicator)
 
 
-def run(
-    prior: Gaussian, sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]]
-) -> Iterator[kalman.Analysis]:
+def run(prior: Gaussian, sequence: Iterable[Batch]) -> Iterator[kalman.Analysis]:
     """``kalman.run`` with a constant gain wherever one may be declared: about 10 us a step at r = 61.
 
     Sensors repeat when the very same Observation (or its arrays) comes again,
@@ -262,27 +251,20 @@ def find(
         lift = solve_triangular(C, forecast_root.T, trans="T").T
         log_det = 2.0 * float(np.log(np.abs(np.diagonal(C))).sum())
         shrink = frozen(np.asarray(solve_triangular(C, np.eye(G.shape[1]))))
-    constant = -0.5 * (obs.n_obs * _LOG_2PI + obs.log_det_noise + log_det)
+    constant = log_evidence(obs, log_det, 0.0)
     return ConstantGain(
         step.transition,
         step.noise_root,
         obs,
         forecast_root,
         analysis_root,
-        frozen(np.ascontiguousarray(_whitened_columns(obs, project))),
+        # project @ R^(-1/2), so that the raw innovation can be fed in.
+        frozen(np.ascontiguousarray(obs.whiten(project.T, adjoint=True).T)),
         frozen(np.ascontiguousarray(lift)),
         shrink,
         constant,
         indicator,
     )
-
-
-def _whitened_columns(obs: Observation, project: FloatArray) -> FloatArray:
-    """project @ R^(-1/2), so that the raw innovation can be fed in."""
-    if obs.factor is not None:
-        return np.asarray(solve_triangular(obs.factor, project.T, lower=True, trans="T")).T
-    assert obs.std is not None
-    return project / obs.std
 
 
 def _has_undriven_neutral_mode(step: LinearStep) -> bool:

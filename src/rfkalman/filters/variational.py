@@ -18,15 +18,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.linalg import blas, solve_triangular
+from scipy.linalg import blas
 
-from ..core.checks import FloatArray, as_count, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_positive, frozen, unchecked
 from ..core.errors import ValueRangeError
 from ..core.linalg import compress_root, triangularise
-from ..statespace.values import Gaussian, LinearStep, Observation, _gaussian
-from .batch import require_step
-from .kalman import _readings
+from ..statespace.values import Gaussian, LinearStep, Observation
+from .kernels import Batch, finite_readings, require_step
 
 __all__ = ["VariationalPosterior", "four_d_var"]
 
@@ -72,10 +70,7 @@ class VariationalPosterior:
 
 
 def four_d_var(
-    prior: Gaussian,
-    sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]],
-    tolerance: float = 1e-6,
-    max_iterations: int | None = None,
+    prior: Gaussian, sequence: Iterable[Batch], tolerance: float = 1e-6, max_iterations: int | None = None
 ) -> VariationalPosterior:
     """Find the initial state by conjugate gradients, and the covariance from the Hessian.
 
@@ -121,7 +116,7 @@ def four_d_var(
     end = start
     for step, _, _ in window:
         if step is not None:
-            end = _moved(step, end)
+            end = step.move(end)
     return VariationalPosterior(
         _around(start, prior.root, T),
         _around(end, Z, T),
@@ -134,7 +129,7 @@ def four_d_var(
     )
 
 
-def _window(dim: int, sequence: Iterable[tuple[LinearStep | None, Observation, ArrayLike]]) -> Window:
+def _window(dim: int, sequence: Iterable[Batch]) -> Window:
     """The record with its missing readings and known offsets taken out; what is complete is shared, not copied."""
     window: Window = []
     for n, (step, obs, y) in enumerate(sequence):
@@ -145,11 +140,7 @@ def _window(dim: int, sequence: Iterable[tuple[LinearStep | None, Observation, A
                     f"the step of item {n} has process noise, but under a strong constraint the trajectory depends on "
                     "its start alone. Use batch.solve, which estimates the noise too, or a step without noise_root."
                 )
-        readings = _readings(dim, obs, y)
-        seen = np.isfinite(readings)
-        if not seen.all():
-            obs, readings = obs.keep(seen), readings[seen]
-        window.append((step, obs, readings))
+        window.append((step, *finite_readings(dim, obs, y)))
     return window
 
 
@@ -180,10 +171,10 @@ def _cost_and_descent(prior: Gaussian, window: Window, xi: FloatArray) -> tuple[
     forcing: list[FloatArray] = []
     for step, obs, y in window:
         if step is not None:
-            z = _moved(step, z)
+            z = step.move(z)
         residual = obs.whiten(y - obs.H @ z)
         cost += float(residual @ residual)
-        forcing.append(obs.H.T @ _whiten_adjoint(obs, residual))
+        forcing.append(obs.H.T @ obs.whiten(residual, adjoint=True))
     adjoint = np.zeros(prior.dim)
     for (step, _, _), force in zip(reversed(window), reversed(forcing), strict=True):
         adjoint = adjoint + force
@@ -222,21 +213,10 @@ def _hessian_root(prior: Gaussian, window: Window) -> tuple[FloatArray, FloatArr
     return (triangularise(np.vstack([T, *waiting])) if n_waiting else T), Z
 
 
-def _moved(step: LinearStep, z: FloatArray) -> FloatArray:
-    moved = step.apply(z)
-    return moved if step.shift is None else moved + step.shift
-
-
-def _whiten_adjoint(obs: Observation, values: FloatArray) -> FloatArray:
-    """R^(-T/2) times a vector: the transpose of ``obs.whiten``, which differs from it for a triangular factor."""
-    if obs.factor is None or values.size == 0:
-        return obs.whiten(values)
-    return np.asarray(solve_triangular(obs.factor, values, lower=True, trans="T", check_finite=False))
-
-
 def _around(mean: FloatArray, Z: FloatArray, T: FloatArray) -> Gaussian:
     """z = mean + Z (xi - xi*) with precision T^T T of xi."""
     if T.shape[0] == 0:
         return Gaussian(mean, Z)
     root = blas.dtrsm(1.0, np.asfortranarray(T), np.asfortranarray(Z), side=1, lower=0)
-    return _gaussian(mean.copy(), compress_root(root) if root.shape[1] > root.shape[0] else root)
+    root = compress_root(root) if root.shape[1] > root.shape[0] else root
+    return unchecked(Gaussian, mean=mean.copy(), root=root)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
+
+import numpy as np
 
 from ._lines import Block, as_line
 from ._reasons import Reason
-from ._tables import EXCERPT, Cells, Chunk, Rows, TableFormat, as_part, make_chunk
+from ._tables import Cells, Chunk, Lines, Part, TableFormat, name_text
 
 __all__ = ["JsonLines"]
 
@@ -33,98 +34,68 @@ class JsonLines:
     """One JSON object per line."""
 
     def __init__(self, layout: TableFormat) -> None:
-        self.layout, self.cells = layout, Cells(layout)
+        self.layout, self.cells = layout, Cells(layout, texts_are_numbers=False)
         self.needed = {layout.time} if layout.sensor is None else {layout.time, layout.sensor, layout.value}
+        self.known = None if layout.known is None or layout.columns else set(layout.known)
         self.decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole)
 
     def chunk(self, block: Block) -> Chunk:
         """The readings of some lines."""
-        rows = Rows()
-        for i, (first, last) in enumerate(zip(block.first.tolist(), block.last.tolist(), strict=True)):
-            line = block.start.lines + i + 1
-            if block.overlong:
-                rows.reject(line, Reason.TOO_LONG, block.data)
+        layout, found = self.layout, Lines()
+        lines, raw, objects = [], [], []
+        for line, text in enumerate(block.lines(layout.encoding), start=block.start.lines + 1):
+            if not text or text.isspace():
+                continue
+            thing = Reason.TOO_LONG if block.overlong else self._decoded(text)
+            if isinstance(thing, str):
+                found.reject(line, thing, text)
+            elif any(name_text(thing.get(key)) != wanted for key, wanted in layout.where.items()):
+                found.skipped += 1
+            elif not self.needed <= thing.keys():
+                found.reject(line, Reason.NO_KEY, text)
             else:
-                self._line(block.data[first:last], line, rows)
-        return make_chunk(
-            [as_part(rows)] if rows.line else [], rows.rejected, rows.skipped, block.start, block.end, self.cells
-        )
+                lines.append(line)
+                raw.append(text)
+                objects.append(thing)
+        found.line, found.raw, found.time = lines, raw, [thing[layout.time] for thing in objects]
+        if layout.sensor is None:
+            found.parts.append(self._wide(objects))
+        else:
+            names, cells = ([thing[key] for thing in objects] for key in (layout.sensor, layout.value))
+            found.parts.append(Part(layout.value, names, cells))
+        return self.cells.chunk([found], block.start, block.end)
 
-    def _line(self, raw: bytes, line: int, rows: Rows) -> None:
-        if not raw.strip():
-            return None
-        text, reason = as_line(raw, self.layout.limits.line_bytes, self.layout.encoding)
-        if not reason and _too_deep(text, self.layout.limits.json_depth):
-            reason = Reason.TOO_DEEP
-        if reason:
-            return rows.reject(line, reason, raw)
+    def _wide(self, objects: list[dict[str, Any]]) -> Part:
+        """Every key of the objects that is a sensor, with its value and the place of its object."""
+        layout = self.layout
+        wanted = [
+            (layout.columns.get(key, key), cell, i)
+            for i, thing in enumerate(objects)
+            for key, cell in thing.items()
+            if key != layout.time
+            and key not in layout.where
+            and (not layout.columns or key in layout.columns)
+            and (self.known is None or key.strip() in self.known)
+        ]
+        names, cells, rows = zip(*wanted, strict=True) if wanted else ((), (), ())
+        return Part(None, names, cells, np.array(rows, dtype=np.int64))
+
+    def _decoded(self, text: str) -> dict[str, Any] | str:
+        """The object on a line, or the reason why there is none."""
+        limits = self.layout.limits
+        if reason := as_line(text, self.layout):
+            return reason
+        if _too_deep(text, limits.json_depth):
+            return Reason.TOO_DEEP
         try:
             thing = self.decoder.decode(text.removeprefix("\ufeff").strip())
         except _TwoKeys:
-            return rows.reject(line, Reason.TWO_KEYS, raw)
+            return Reason.TWO_KEYS
         except (ValueError, RecursionError):
-            return rows.reject(line, Reason.NOT_JSON, raw)
+            return Reason.NOT_JSON
         if not isinstance(thing, dict):
-            return rows.reject(line, Reason.NOT_AN_OBJECT, raw)
-        layout = self.layout
-        if len(thing) > layout.limits.fields:
-            return rows.reject(line, Reason.FIELDS, raw)
-        if layout.where and any(_as_text(thing.get(key)) != wanted for key, wanted in layout.where.items()):
-            rows.skipped += 1
-            return None
-        if not self.needed <= thing.keys():
-            return rows.reject(line, Reason.NO_KEY, raw)
-        time = self._time(thing[layout.time])
-        if isinstance(time, str):
-            return rows.reject(line, time, raw)
-        if layout.sensor is None:
-            self._wide(thing, line, time, rows)
-            return None
-        name, reason = self.cells.name(_as_text(thing[layout.sensor]))
-        if reason:
-            return rows.reject(line, reason, raw)
-        value = self._value(thing[layout.value])
-        if value is None:
-            return rows.reject(line, Reason.NOT_A_NUMBER, raw)
-        return rows.add(line, time, name, value)
-
-    def _wide(self, thing: dict[str, Any], line: int, time: int, rows: Rows) -> None:
-        layout = self.layout
-        known = None if layout.known is None else set(layout.known)
-        for key, given in thing.items():
-            if key == layout.time or key in layout.where or (layout.columns and key not in layout.columns):
-                continue
-            name, reason = self.cells.name(layout.columns.get(key, key))
-            if known is not None and not layout.columns and name not in known:
-                continue
-            value = self._value(given)
-            if reason or value is None:
-                shown = f"{key[:EXCERPT]}: {given!r:.60}"
-                rows.reject(line, reason or Reason.NOT_A_NUMBER, shown.encode("utf-8", "backslashreplace"))
-            else:
-                rows.add(line, time, name, value)
-
-    def _time(self, given: object) -> int | str:
-        rule = self.cells.time
-        if isinstance(given, str):
-            return self.cells.instant(given)
-        if isinstance(given, (int, float)) and not isinstance(given, bool) and rule.number_ns is not None:
-            return rule.number(given)
-        return Reason.NOT_A_TIME
-
-    def _value(self, given: object) -> float | None:
-        if given is None or (isinstance(given, str) and given.strip() in self.cells.missing):
-            return math.nan
-        if isinstance(given, (int, float)) and not isinstance(given, bool):
-            return math.nan if given in self.cells.sentinels else float(given)
-        return None
-
-
-def _as_text(given: object) -> str:
-    """A name given as a text or a whole number; anything else is none."""
-    if isinstance(given, str):
-        return given
-    return str(given) if isinstance(given, int) and not isinstance(given, bool) else ""
+            return Reason.NOT_AN_OBJECT
+        return Reason.FIELDS if len(thing) > limits.fields else thing
 
 
 def _too_deep(text: str, depth: int) -> bool:

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
-import numpy as np
-
 from ._reasons import Reason
 from ._tables import EXCERPT, Position, ReadingsError, TableFormat, show
-from .timestamps import IntArray
 
 __all__ = ["Block", "as_line", "blocks", "header_line", "opened"]
 
 _BLOCK = 1 << 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Block(NamedTuple):
-    """Whole lines: their bytes, where they begin, and a line that was too long to be kept, if that is what it is."""
+    """Whole lines without the last line end, and what they cover; ``overlong``: one line, of which this is a part."""
 
     data: bytes
     start: Position
     end: Position
-    first: IntArray  # begin of each line in data
-    last: IntArray  # its end, without the line end
     overlong: bool
+
+    def lines(self, encoding: str) -> list[str]:
+        """The lines as texts; bytes that are no text become surrogates."""
+        return self.data.decode(encoding, "surrogateescape").split("\n")
 
 
 @contextmanager
@@ -45,62 +46,37 @@ def blocks(stream: IO[bytes], start: Position, longest: int, most_lines: int, fi
     """Cut a stream into whole lines; of a line beyond ``longest`` only the beginning is kept."""
     # read1 gives what a pipe has now; read would wait until a whole block has come.
     read = getattr(stream, "read1", stream.read)
-    offset, lines, carry = start.offset, start.lines, b""
+    here, rest, lost = start, b"", 0
     while True:
         data = read(_BLOCK)
-        carry += data
-        cut = carry.rfind(b"\n") + 1 if data else len(carry) if final else 0
-        if cut:
-            for block in _split(carry[:cut], Position(offset, lines), most_lines):
-                offset, lines = block.end
-                yield block
-            carry = carry[cut:]
+        *whole, rest = (rest + data).rsplit(b"\n", 1)
+        if not data and final and (rest or lost):
+            whole = [rest]
+        for lines in _portions(whole, 1 if lost else 0, most_lines):
+            # Only the last line of a source may lack its line end.
+            size = lost + len(lines) + (1 if data else 0)
+            end = Position(here.offset + size, here.lines + lines.count(b"\n") + 1)
+            if b"\r" in lines:
+                lines = lines.replace(b"\r\n", b"\n").removesuffix(b"\r")
+            yield Block(lines, here, end, lost > 0)
+            here, lost = end, 0
         if not data:
             return
-        if len(carry) > longest:
-            kept, size = carry[: 4 * EXCERPT], len(carry)
-            carry = b""
-            while b"\n" not in (data := read(_BLOCK)) and data:
-                size += len(data)
-            here = data.find(b"\n") + 1
-            if not data and not final:
-                return
-            end = Position(offset + size + here, lines + 1)
-            bound = np.array([0, len(kept)], dtype=np.int64)
-            yield Block(kept, Position(offset, lines), end, bound[:1], bound[1:], True)
-            (offset, lines), carry = end, data[here:]
-            cut = carry.rfind(b"\n") + 1
-            if cut:
-                for block in _split(carry[:cut], end, most_lines):
-                    offset, lines = block.end
-                    yield block
-                carry = carry[cut:]
-            if not data:
-                return
+        if len(rest) > longest:
+            lost += len(rest) - 4 * EXCERPT
+            rest = rest[: 4 * EXCERPT]
 
 
-def _split(data: bytes, start: Position, most_lines: int) -> Iterator[Block]:
-    """Blocks of at most ``most_lines`` lines."""
-    buffer = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(buffer == 10)
-    if data[-1:] != b"\n":
-        ends = np.append(ends, len(data))
-    begins = np.concatenate([[0], ends[:-1] + 1])
-    for i in range(0, len(ends), most_lines):
-        first, last = begins[i : i + most_lines], ends[i : i + most_lines]
-        low, high = int(first[0]), min(int(last[-1]) + 1, len(data))
-        part = data[low:high]
-        stop = last - low
-        filled = stop > first - low
-        carriage = filled & (buffer[np.maximum(last - 1, 0)] == 13)
-        yield Block(
-            part,
-            Position(start.offset + low, start.lines + i),
-            Position(start.offset + high, start.lines + i + len(first)),
-            first - low,
-            stop - carriage,
-            False,
-        )
+def _portions(whole: list[bytes], alone: int, most: int) -> Iterator[bytes]:
+    """So many lines ``alone``, then at most ``most`` together."""
+    for data in whole:
+        if not alone and data.count(b"\n") < most:
+            yield data
+            continue
+        lines = data.split(b"\n")
+        yield from lines[:alone]
+        for i in range(alone, len(lines), most):
+            yield b"\n".join(lines[i : i + most])
 
 
 def header_line(stream: IO[bytes], layout: TableFormat, final: bool) -> tuple[list[str] | None, int]:
@@ -128,16 +104,16 @@ def column_names(raw: bytes, layout: TableFormat) -> list[str]:
         )
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in raw:
         raise ReadingsError("the table is not UTF-8 text (it looks like UTF-16, or binary); save it as CSV in UTF-8.")
-    try:
-        text = raw.removeprefix(b"\xef\xbb\xbf").decode(layout.encoding).rstrip("\r\n")
-        names = [name.strip() for name in next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])]
-    except UnicodeDecodeError as error:
+    text = raw.removeprefix(b"\xef\xbb\xbf").decode(layout.encoding, "surrogateescape").rstrip("\r\n")
+    if _SURROGATE.search(text):
         raise ReadingsError(
-            f"the header is not UTF-8 text: {show(raw)!r}; save the table as CSV in UTF-8, or say "
+            f"the header is not UTF-8 text: {show(text)!r}; save the table as CSV in UTF-8, or say "
             "encoding = 'cp1252' where Windows wrote it."
-        ) from error
+        )
+    try:
+        names = [name.strip() for name in next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])]
     except csv.Error as error:
-        raise ReadingsError(f"the header cannot be split into columns ({error}): {show(raw)!r}.") from error
+        raise ReadingsError(f"the header cannot be split into columns ({error}): {show(text)!r}.") from error
     if len(names) > layout.limits.fields:
         raise ReadingsError(
             f"the header names {len(names)} columns; the limit is {layout.limits.fields}. Use the long layout "
@@ -149,13 +125,10 @@ def column_names(raw: bytes, layout: TableFormat) -> list[str]:
     return names
 
 
-def as_line(raw: bytes, longest: int, encoding: str = "utf-8") -> tuple[str, str]:
-    """The line as text, and the reason why it is none (empty: it is)."""
-    if len(raw) > longest:
-        return "", Reason.TOO_LONG
-    if b"\x00" in raw:
-        return "", Reason.NUL
-    try:
-        return raw.decode(encoding), ""
-    except UnicodeDecodeError:
-        return "", Reason.NOT_TEXT
+def as_line(text: str, layout: TableFormat) -> str:
+    """The reason why a line is no text that can be read; empty: it is one."""
+    if len(text.encode(layout.encoding, "surrogateescape")) > layout.limits.line_bytes:
+        return Reason.TOO_LONG
+    if "\x00" in text:
+        return Reason.NUL
+    return Reason.NOT_TEXT if _SURROGATE.search(text) else ""

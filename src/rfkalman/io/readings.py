@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from ..core.checks import as_count
-from ._csv import CsvTable
+from ._csv import CsvTable, read_sheet
 from ._frames import Frame
 from ._jsonl import JsonLines
 from ._lines import blocks, header_line, opened
-from ._sheets import read_sheet
 from ._tables import REASONS, Chunk, Limits, Position, ReadingsError, Rejected, TableFormat
 from ._workbook import is_workbook, require_readable_kind
 
@@ -84,7 +83,7 @@ def read_csv(
         begin = start if start.offset >= after else Position(after, layout.first_line - 1)
         if begin.offset != after:
             stream.seek(begin.offset)
-        per_chunk = max(1, rows // max(1, table.per_line))
+        per_chunk = max(1, rows // len(table.values))
         for block in blocks(stream, begin, layout.limits.line_bytes, per_chunk, final):
             # The header belongs to the first chunk, so that chunks cover a source without a gap.
             yield table.chunk(block, start if block.start == begin else block.start)
@@ -149,6 +148,6 @@ def from_frame(
     """
     layout = TableFormat() if format is None else format
     table = Frame(frame, layout)
-    per_chunk = max(1, as_count("chunk_rows", chunk_rows) // max(1, table.per_line))
+    per_chunk = max(1, as_count("chunk_rows", chunk_rows) // len(table.values))
     for first in range(start.offset, table.n, per_chunk):
         yield table.chunk(first, min(table.n, first + per_chunk))

@@ -14,42 +14,59 @@ hours of a year in a named zone:
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import ValueRangeError
+from ._columns import ByteArray, ByteColumn, IntArray, Mask, decimals, number
 from ._reasons import Reason
 
-__all__ = ["AMBIGUOUS", "DATES", "ISO", "TimeRule", "Zone", "decimals", "written_date"]
-
-IntArray = NDArray[np.int64]
-ByteArray = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
+__all__ = ["AMBIGUOUS", "DATES", "IntArray", "TimeRule", "Zone", "decided", "written_date"]
 
 DAY_NS = 86_400_000_000_000
 SECOND_NS = 1_000_000_000
 #: What may be done with a local time that comes twice.
 AMBIGUOUS = ("first", "second", "reject")
-
-ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
-)
-_EPOCH = datetime(1970, 1, 1)
-
 #: Orders in which a date may be written besides ISO 8601.
 DATES = ("day first", "month first", "year first")
-_CLOCK = (
-    r"(?:(?:,? |T)(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
-    r"(?: ?([AaPp])\.?[Mm]\.?)?(Z|[+-]\d\d(?::?\d\d)?)?)?"
+
+_EPOCH = datetime(1970, 1, 1)
+_PARTS = ("year", "month", "day", "hour", "minute", "second", "fraction", "zone")
+_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+_ISO = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
+    rf"(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{{1,9}}))?)?{_ZONE})?",
+    re.ASCII,
 )
-_YEAR_LAST = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d\d)" + _CLOCK, re.ASCII)
-_YEAR_FIRST = re.compile(r"(\d{4})([./-])(\d{1,2})\2(\d{1,2})" + _CLOCK, re.ASCII)
+_CLOCK = (
+    r"(?:(?:,? |T)(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    rf"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?{_ZONE})?"
+)
+_DAY, _MONTH = r"(?P<day>\d{1,2})", r"(?P<month>\d{1,2})"
+_OTHER = {
+    order: re.compile(rf"{one}(?P<mark>[./-]){two}(?P=mark){three}{_CLOCK}", re.ASCII)
+    for order, one, two, three in (
+        ("day first", _DAY, _MONTH, r"(?P<year>\d{4}|\d\d)"),
+        ("month first", _MONTH, _DAY, r"(?P<year>\d{4}|\d\d)"),
+        ("year first", r"(?P<year>\d{4})", _MONTH, _DAY),
+    )
+}
+#: Ways of writing a date that are read at once, in one stretch of a table; more are read one by one.
+_SHAPES = 16
+
+
+def _matched(text: str, dates: str | None) -> re.Match[str] | None:
+    # Where the order is still asked for ("?"), what is a date can be told, if not which.
+    return _ISO.fullmatch(text) or (dates and _OTHER.get(dates, _OTHER["month first"]).fullmatch(text)) or None
 
 
 def written_date(text: str, dates: str | None) -> tuple[str | None, ...] | None:
@@ -63,25 +80,19 @@ def written_date(text: str, dates: str | None) -> tuple[str | None, ...] | None:
     >>> written_date("1/5/24 2:30 PM", "month first")
     ('2024', '1', '5', '14', '30', None, None, None)
     """
-    found = ISO.fullmatch(text)
-    if found is not None:
-        return found.groups()
-    if dates is None:
-        return None
-    found = (_YEAR_FIRST if dates == "year first" else _YEAR_LAST).fullmatch(text)
+    found = _matched(text, dates)
     if found is None:
         return None
-    one, _, two, three, hour, minute, second, fraction, half, zone = found.groups()
-    if dates == "year first":
-        year, month, day = one, two, three
-    else:
-        day, month = (one, two) if dates == "day first" else (two, one)
-        year = three if len(three) == 4 else "20" + three
+    parts = found.groupdict()
+    if len(parts["year"]) == 2:
+        parts["year"] = "20" + parts["year"]
+    half = parts.get("half")
     if half is not None:
-        if not 1 <= int(hour) <= 12:
+        hour = int(parts["hour"])
+        if not 1 <= hour <= 12:
             return None
-        hour = str(int(hour) % 12 + (12 if half in "Pp" else 0))
-    return year, month, day, hour, minute, second, fraction, zone
+        parts["hour"] = str(hour % 12 + (12 if half in "Pp" else 0))
+    return tuple(parts[name] for name in _PARTS)
 
 
 class Zone:
@@ -221,15 +232,14 @@ class TimeRule:
         offset = _written_offset(zone)
         return Reason.NOT_A_TIME if offset is None else self.bounded(local - offset)
 
-    def number(self, value: str | float) -> int | str:
+    def number(self, text: str) -> int | str:
         """The instant of a plain number."""
         assert self.number_ns is not None
-        try:
-            number = float(value) if not isinstance(value, str) else _plain_float(value)
-            whole = int(number // 1)
-        except (ValueError, OverflowError):
+        value = number(text)
+        if value is None or not math.isfinite(value):
             return Reason.NOT_A_TIME
-        return self.bounded(self.origin_ns + whole * self.number_ns + round((number - whole) * self.number_ns))
+        whole = int(value // 1)
+        return self.bounded(self.origin_ns + whole * self.number_ns + round((value - whole) * self.number_ns))
 
     def local(self, local_ns: int) -> int | str:
         """The instant of a time written without a zone."""
@@ -244,186 +254,101 @@ class TimeRule:
 
     # -- many at once -------------------------------------------------------------------------------------------------
 
-    def parse_many(self, cells: ByteArray, length: IntArray) -> tuple[IntArray, Mask]:
-        """Instants of texts given as rows of bytes (n, W); where the mask is False, :meth:`parse` decides.
+    def parse_many(self, column: ByteColumn) -> tuple[IntArray, Mask]:
+        """Instants of the cells of a text table, and which of them are sure; on the others :meth:`parse` decides."""
+        cells = column.rows()
+        if self.number_ns is not None:
+            values, plain = decimals(column)
+            ns, sure = self.from_numbers(values)
+            return ns, sure & plain
+        ns, sure = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
+        zeros = np.where((cells > 48) & (cells <= 57), np.uint8(48), cells)
+        left = np.flatnonzero(column.length == (cells > 0).sum(axis=1))
+        for _ in range(_SHAPES):
+            if left.size == 0:
+                break
+            alike = (zeros[left] == zeros[left[0]]).all(axis=1)
+            rows, left = left[alike], left[~alike]
+            found = _matched(bytes(zeros[rows[0]]).rstrip(b"\0").decode("ascii"), self.dates)
+            if found is not None:
+                ns[rows], sure[rows] = self._alike(found, cells[rows])
+        return ns, sure & (ns >= self.earliest_ns) & (ns <= self.latest_ns)
 
-        Whatever is accepted here is accepted by :meth:`parse` with the same instant.
-        """
-        n, width = cells.shape
-        if n == 0 or width == 0:
-            return np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        # Sensors that report together repeat a time line after line: parse it once.
-        new = np.ones(n, dtype=np.bool_)
-        new[1:] = (cells[1:] != cells[:-1]).any(axis=1)
-        heads = np.flatnonzero(new)
-        which = np.cumsum(new) - 1
-        parse = self._iso_many if self.number_ns is None else self._number_many
-        ns, ok = parse(cells[heads], length[heads])
-        ok &= (ns >= self.earliest_ns) & (ns <= self.latest_ns)
-        return ns[which], ok[which]
+    def from_local(self, local_ns: IntArray) -> tuple[IntArray, Mask]:
+        """Instants of times written without a zone, and which of them are sure; on the others :meth:`local` decides."""
+        if self.zone is None:
+            return local_ns, np.zeros(local_ns.size, dtype=np.bool_)
+        return self.zone.to_utc_many(local_ns)
+
+    def from_datetimes(self, values: Any) -> tuple[IntArray, dict[int, str]]:
+        """Instants of datetimes of NumPy or pandas, and by its place the reason where there is none."""
+        zoned = getattr(values.dtype, "tz", None) is not None
+        given = values.to_numpy(dtype=f"datetime64[{values.dtype.unit}]") if zoned else np.asarray(values)
+        near = (given < np.datetime64("2260-01-01")) & (given >= np.datetime64("1680-01-01"))  # False for NaT too
+        local = np.where(near, given, np.datetime64(0, "s")).astype("datetime64[ns]").astype(np.int64)
+        ns, sure = (local.copy(), near) if zoned else self.from_local(local)
+
+        def decide(i: int) -> int | str:
+            if not near[i]:
+                return Reason.NOT_A_TIME if np.isnat(given[i]) else Reason.ABSURD
+            return self.bounded(int(local[i])) if zoned else self.local(int(local[i]))
+
+        return ns, decided(ns, ~(sure & near & (ns >= self.earliest_ns) & (ns <= self.latest_ns)), decide)
 
     def from_numbers(self, values: NDArray[np.float64]) -> tuple[IntArray, Mask]:
-        """Instants of plain numbers; where the mask is False the number is not finite or out of reach."""
+        """Instants of plain numbers, and which of them lie within the bounds."""
         assert self.number_ns is not None
-        limit = 4.0e18 / self.number_ns
-        ok = np.abs(values) < limit  # False for NaN too
+        far = self.origin_ns + self.number_ns * values
+        ok = (np.abs(self.number_ns * values) < 9.2e18) & (np.abs(far) < 9.2e18)  # False for NaN too
         safe = np.where(ok, values, 0.0)
         whole = np.floor(safe)
         ns = self.origin_ns + whole.astype(np.int64) * self.number_ns
-        return ns + np.rint((safe - whole) * self.number_ns).astype(np.int64), ok
+        ns += np.rint((safe - whole) * self.number_ns).astype(np.int64)
+        return ns, ok & (ns >= self.earliest_ns) & (ns <= self.latest_ns)
 
-    def _number_many(self, cells: ByteArray, length: IntArray) -> tuple[IntArray, Mask]:
-        values, ok = decimals(cells, length)
-        ns, reached = self.from_numbers(values)
-        return ns, ok & reached
+    def _alike(self, found: re.Match[str], cells: ByteArray) -> tuple[IntArray, Mask]:
+        """Instants of dates that differ in their digits alone; the mask says which are sure."""
 
-    def _iso_many(self, cells: ByteArray, length: IntArray) -> tuple[IntArray, Mask]:
-        n = len(cells)
-        ns, ok = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        for size in np.unique(length):
-            if size < 10 or size > cells.shape[1]:
-                continue
-            rows = np.flatnonzero(length == size)
-            ns[rows], ok[rows] = self._iso_of_length(self._year_first(cells[rows, : int(size)]))
-        return ns, ok
+        def whole(first: int, last: int) -> IntArray:
+            """The number that the digits from ``first`` to ``last`` make; 0 where there are none."""
+            powers = 10 ** np.arange(last - first - 1, -1, -1, dtype=np.int64)
+            return np.asarray((cells[:, max(first, 0) : max(last, 0)] - np.uint8(48)).astype(np.int64) @ powers)
 
-    def _year_first(self, cells: ByteArray) -> ByteArray:
-        """Dates of ten characters in another order, put into that of ISO 8601; all other rows stay as they are."""
-        if self.dates is None:
-            return cells
-        a, b = (4, 7) if self.dates == "year first" else (2, 5)
-        mark = cells[:, a]
-        other = (mark == cells[:, b]) & ((mark == ord(".")) | (mark == ord("/")) | (mark == ord("-")))
-        order = {"day first": [6, 7, 8, 9, 2, 3, 4, 5, 0, 1], "month first": [6, 7, 8, 9, 2, 0, 1, 5, 3, 4]}
-        turned = cells[other]
-        turned[:, :10] = turned[:, order.get(self.dates, list(range(10)))]
-        turned[:, 4] = turned[:, 7] = ord("-")
-        out = cells.copy()
-        out[other] = turned
-        return out
-
-    def _iso_of_length(self, cells: ByteArray) -> tuple[IntArray, Mask]:
-        """Times of one length; each kind of tail is a subset of the rows."""
-        size = cells.shape[1]
-        local, ok = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
-        offset, zoned = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
-        kinds = [(0, np.ones(len(cells), dtype=np.bool_))]
-        if size > 10:
-            ends_in_z = cells[:, -1] == ord("Z")
-            sign = cells[:, -6] if size >= 22 else np.zeros(len(cells), dtype=np.uint8)
-            written = ((sign == ord("+")) | (sign == ord("-"))) & ~ends_in_z
-            kinds = [(0, ~ends_in_z & ~written), (1, ends_in_z), (6, written)]
-        for tail, chosen in kinds:
-            rows = np.flatnonzero(chosen)
-            if rows.size == 0:
-                continue
-            part = cells[rows]
-            local[rows], ok[rows] = _civil(part[:, : size - tail])
-            if tail == 6:
-                hours, good_hours = _digits(part[:, -5:-3])
-                minutes, good_minutes = _digits(part[:, -2:])
-                good = good_hours & good_minutes & (part[:, -3] == ord(":")) & (hours < 24) & (minutes < 60)
-                negative = part[:, -6] == ord("-")
-                offset[rows] = np.where(negative, -1, 1) * (hours * 3600 + minutes * 60) * SECOND_NS
-                ok[rows] &= good
-            zoned[rows] = tail > 0
-        utc = local - offset
-        bare = np.flatnonzero(ok & ~zoned)
-        if bare.size:
-            if self.zone is None:
-                ok[bare] = False
-            else:
-                utc[bare], ok[bare] = self.zone.to_utc_many(local[bare])
-        return utc, ok
+        year, month, day, hour, minute, second, nano = (whole(*found.span(name)) for name in _PARTS[:7])
+        year = year + (2000 if len(found["year"]) == 2 else 0)
+        nano = nano * 10 ** (9 - len(found["fraction"] or "000000000"))
+        half = found.groupdict().get("half")
+        good = (year >= 1680) & (year < 2260) & (month >= 1) & (month <= 12) & (day >= 1)
+        if half is not None:
+            good &= (hour >= 1) & (hour <= 12)
+            hour = hour % 12 + (12 if half in "Pp" else 0)
+        index = np.where(good, (year - 1970) * 12 + month - 1, 0)
+        first, after = ((index + k).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for k in (0, 1))
+        days = first + day - 1
+        good &= (days < after) & (hour < 24) & (minute < 60) & (second < 60)
+        ns = np.where(good, days, 0) * DAY_NS + (hour * 3600 + minute * 60 + second) * SECOND_NS + nano
+        if found["zone"] is None:
+            ns, sure = self.from_local(ns)
+            return ns, sure & good
+        at = found.start("zone")
+        if found["zone"] != "Z":
+            hours, minutes = whole(at + 1, at + 3), whole(found.end() - 2, found.end())
+            minutes = minutes * (found.end() - at > 3)
+            good &= (hours < 24) & (minutes < 60)
+            ns -= (-1 if found["zone"][0] == "-" else 1) * (hours * 3600 + minutes * 60) * SECOND_NS
+        return ns, good
 
 
-def decimals(cells: ByteArray, length: IntArray) -> tuple[NDArray[np.float64], Mask]:
-    """Plain decimal numbers in rows of bytes (n, W): sign, digits, one point. The mask says which rows are one.
-
-    With at most 15 digits the mantissa and the power of ten are exact doubles, so
-    their quotient is the correctly rounded value: the same bits that ``float`` gives.
-    """
-    n, width = cells.shape
-    mantissa = np.zeros(n, dtype=np.int64)
-    n_digits, n_points, n_after = (np.zeros(n, dtype=np.int64) for _ in range(3))
-    ok = (length > 0) & (length <= min(width, 17))
-    negative = np.zeros(n, dtype=np.bool_)
-    for j in range(min(width, 17)):
-        c = cells[:, j]
-        inside = length > j
-        digit = c - np.uint8(48)
-        is_digit = (digit <= 9) & inside
-        is_point = (c == 46) & inside
-        mantissa = np.where(is_digit, mantissa * 10 + digit, mantissa)
-        n_digits += is_digit
-        n_after += is_digit & (n_points > 0)
-        n_points += is_point
-        other = inside & ~is_digit & ~is_point
-        if j == 0:
-            negative = inside & (c == 45)
-            other &= ~negative & (c != 43)
-        ok &= ~other
-    ok &= (n_digits >= 1) & (n_digits <= 15) & (n_points <= 1)
-    value = np.where(ok, mantissa, 0) / _POWERS[np.minimum(n_after, 22)]
-    return np.where(negative, -value, value), ok
-
-
-_POWERS = np.array([float(10**k) for k in range(23)])
-
-
-def _civil(cells: ByteArray) -> tuple[IntArray, Mask]:
-    """Local nanoseconds of YYYY-MM-DD[THH:MM[:SS[.f]]] in rows of exactly that length."""
-    size = cells.shape[1]
-    if size not in (10, 16, 19) and not 21 <= size <= 29:
-        return np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
-    year, ok = _digits(cells[:, 0:4])
-    month, good = _digits(cells[:, 5:7])
-    ok &= good & (month >= 1) & (month <= 12) & (cells[:, 4] == 45) & (cells[:, 7] == 45)
-    day, good = _digits(cells[:, 8:10])
-    # Year 0 exists for NumPy but not for datetime, which decides in the end.
-    ok &= good & (day >= 1) & (year >= 1)
-    index = (np.where(ok, year, 1970) - 1970) * 12 + np.where(ok, month, 1) - 1
-    first = index.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    after = (index + 1).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-    days = first + day - 1
-    ok &= days < after
-    seconds = np.zeros(len(cells), dtype=np.int64)
-    nano = np.zeros(len(cells), dtype=np.int64)
-    if size >= 16:
-        hour, good_hour = _digits(cells[:, 11:13])
-        minute, good_minute = _digits(cells[:, 14:16])
-        ok &= good_hour & good_minute & (hour < 24) & (minute < 60)
-        ok &= ((cells[:, 10] == ord("T")) | (cells[:, 10] == 32)) & (cells[:, 13] == 58)
-        seconds = hour * 3600 + minute * 60
-    if size >= 19:
-        second, good = _digits(cells[:, 17:19])
-        ok &= good & (second < 60) & (cells[:, 16] == 58)
-        seconds = seconds + second
-    if size >= 21:
-        nano, good = _digits(cells[:, 20:])
-        nano = nano * 10 ** (29 - size)
-        ok &= good & (cells[:, 19] == 46)
-    # Beyond about 290 years from 1970 nanoseconds leave 64 bits; parse() counts in unbounded integers.
-    ok &= np.abs(days) < 100_000
-    return np.where(ok, days, 0) * DAY_NS + np.where(ok, seconds, 0) * SECOND_NS + np.where(ok, nano, 0), ok
-
-
-def _digits(cells: ByteArray) -> tuple[IntArray, Mask]:
-    """The whole number in each row of digits, and whether the row is one."""
-    values = cells - np.uint8(48)
-    ok = (values <= 9).all(axis=1)
-    powers = 10 ** np.arange(cells.shape[1] - 1, -1, -1, dtype=np.int64)
-    return values.astype(np.int64) @ powers, np.asarray(ok)
-
-
-def _plain_float(text: str) -> float:
-    """``float`` without its extras: no underscores, no words."""
-    if not _NUMBER.fullmatch(text):
-        raise ValueError(text)
-    return float(text)
-
-
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+def decided(ns: IntArray, unsure: Mask, decide: Callable[[int], int | str]) -> dict[int, str]:
+    """Fill in the instants of single places; the reasons of those that have none."""
+    why: dict[int, str] = {}
+    for i in np.flatnonzero(unsure).tolist():
+        one = decide(i)
+        if isinstance(one, str):
+            why[i] = one
+        else:
+            ns[i] = one
+    return why
 
 
 def _written_offset(zone: str) -> int | None:

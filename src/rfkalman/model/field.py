@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.errors import ShapeError
 from ..core.pieces import in_blocks
 from ..space.space import Basis, WhitenedSpace
-from ..statespace.values import Gaussian
+from ..statespace.values import Gaussian, half_width
 
 __all__ = ["Field"]
 
@@ -71,10 +71,7 @@ class Field:
 
     def interval(self, x: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central credible interval at points: lower and upper ends, each (N,)."""
-        p = as_number("level", level)
-        if not 0.0 < p < 1.0:
-            raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {p}.")
-        half = float(ndtri(0.5 + 0.5 * p)) * self.std(x)
+        half = half_width(level) * self.std(x)
         mean = self.mean(x)
         return mean - half, mean + half
 

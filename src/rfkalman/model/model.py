@@ -19,7 +19,7 @@ from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import CachedSteps, Exponential, Propagator
 from ..space.space import WhitenedSpace
-from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, _noise_std
+from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, as_noise_std
 from .field import Field
 from .priors import Prior
 from .sensors import Functional
@@ -295,7 +295,7 @@ def _noise(n: int, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> 
     """The noise under the names its user knows, checked before anything is evaluated."""
     if noise_cov is None:
         assert noise_std is not None
-        return _noise_std("noise_std", noise_std, n)
+        return as_noise_std("noise_std", noise_std, n)
     return as_finite("noise_cov", noise_cov, (n, n), "Independent readings take noise_std, a standard deviation each.")
 
 

@@ -6,6 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,16 @@ from ..physics.pde import LinearPDE
 from ..physics.sources import Bump, Source
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from .auto import correlation_length, space_of
-from .errors import Complaint, ProblemError
+from .choose import correlation_length, space_of
+from .errors import Complaint, ProblemError, several
 from .schema import (
+    BallDomain,
+    BoxDomain,
     Condition,
     Inclusion,
+    IntervalDomain,
     Layers,
+    MeshDomain,
     Profile,
     Regions,
     Series,
@@ -46,8 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "first_look"]
 
-_SECTIONS = frozenset(["domain", "field", "physics", "features", "prior", "sensors", "time", "input", "output"])
-
 #: The narrowest source, as a share of the domain: the time to crowd features around it grows as it narrows.
 _NARROWEST = 1e-5
 
@@ -57,7 +60,7 @@ def build(problem: Problem) -> Setup:
     try:
         # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return _built(problem)
+            return _built(problem, problem.converted)
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
             raise
@@ -69,7 +72,7 @@ def build(problem: Problem) -> Setup:
         ) from error
 
 
-def _built(problem: Problem) -> Setup:
+def _built(written: Problem, problem: Problem) -> Setup:
     notes: list[str] = []
     warned: list[str] = []
     complaints, seen = first_look(problem)
@@ -85,7 +88,7 @@ def _built(problem: Problem) -> Setup:
     model = _model(problem, space, length, sensors, notes, warned)
     _remark_on_sensors(problem, pde, sensors, warned)
     _remark_on_jumps(problem, pde, warned)
-    low, high = problem.numbers("input.range") if problem.input.range is not None else (-math.inf, math.inf)
+    low, high = problem.input.range or (-math.inf, math.inf)
     return Setup(
         model=model,
         sensors=sensors,
@@ -104,24 +107,24 @@ def _built(problem: Problem) -> Setup:
         output=_output(problem, clock),
         notes=tuple(notes),
         warnings=tuple(dict.fromkeys(warned)),
-        hash=problem.digest(),
-        configuration=problem.canonical(),
-        toml=problem.to_toml(),
-        problem=problem,
+        hash=written.digest(),
+        configuration=written.canonical(),
+        toml=written.to_toml(),
+        problem=written,
     )
 
 
-def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[Complaint], dict[str, Any]]:
+def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list[Complaint], dict[str, Any]]:
     """What is wrong with the clock and with all that the problem names, at once; and what was read of it.
 
     Parameters
     ----------
     problem : Problem
         Or as much of one as can be read.
-    readable : set of str
-        The sections that can be read.
+    readable : set of str, optional
+        The sections that can be read; all by default.
     """
-    complaints = missing_files(problem, readable)
+    complaints = missing_files(problem)
     absent = {complaint.key.partition(".")[0] for complaint in complaints}
     seen: dict[str, Any] = {}
     for name, needed, look in (
@@ -130,12 +133,12 @@ def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[C
         ("domain", {"domain", "sensors"}, _domain),
         ("sensors", {"domain", "sensors", "field"}, read_sensors),
     ):
-        if needed <= readable and name not in absent:
+        if (readable is None or needed <= readable) and name not in absent:
             try:
                 seen[name] = look(problem)
             except ProblemError as error:
                 complaints += error.complaints
-    if "domain" in seen and "physics" in readable:
+    if "domain" in seen and (readable is None or "physics" in readable):
         complaints += _strange_parts(problem, seen["domain"])
     return list(dict.fromkeys(complaints)), seen
 
@@ -146,28 +149,33 @@ def first_look(problem: Problem, readable: Set[str] = _SECTIONS) -> tuple[list[C
 def _clock(problem: Problem) -> Clock:
     time = problem.time
     unit_ns = problem.units.nanoseconds(time.unit)
-    step = problem.given("time.step")
-    step_ns = None if step is None else round(step * unit_ns)
+
+    def ns(duration: float | None) -> int | None:
+        return None if duration is None else round(duration * unit_ns)
+
+    step_ns = ns(time.step)
     if step_ns == 0:
-        raise problem.error("time.step", f"{time.step!r} is shorter than a nanosecond.")
+        raise problem.error("time.step", f"{time.step:g} {time.unit} is shorter than a nanosecond.")
     if step_ns is not None and step_ns > 10**18:
-        raise problem.error("time.step", f"{time.step!r} is longer than 30 years; a batch is what is read together.")
+        raise problem.error(
+            "time.step", f"{time.step:g} {time.unit} is longer than 30 years; a batch is what is read together."
+        )
     # A file that is silent and one that says 0 mean different things, and have the same canonical form as ever.
-    given = "reorder" in time.model_fields_set
-    reorder_ns = round(problem.number("time.reorder") * unit_ns) if given else None
-    ahead = problem.given("time.ahead")
-    ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000) if ahead is None else round(ahead * unit_ns)
+    reorder_ns = ns(time.reorder) if "reorder" in time.model_fields_set else None
+    ahead_ns = ns(time.ahead)
+    if ahead_ns is None:
+        ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000)
     rule = moments(problem)
-    if time.start is None:
-        if problem.input.time_unit is None or problem.input.time_since is not None:
-            raise problem.error(
-                "time.start",
-                "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
-                "times of readings are numbers since the start, give input.time_unit instead.",
-            )
-        return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
-    origin = moment_ns(problem, "time.start", time.start, rule)
-    return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
+    if time.start is not None:
+        origin = moment_ns(problem, "time.start", time.start, rule)
+        return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
+    if problem.input.time_unit is None or problem.input.time_since is not None:
+        raise problem.error(
+            "time.start",
+            "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
+            "times of readings are numbers since the start, give input.time_unit instead.",
+        )
+    return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
 
 
 def _input(problem: Problem, clock: Clock, sensors: SensorTable) -> InputPlan:
@@ -203,12 +211,11 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
         clock.from_model(t) if isinstance(t, float) else moment_ns(problem, f"output.maps[{i}]", t, rule)
         for i, t in enumerate(given.maps)
     ]
-    every = problem.given("output.every")
     return OutputPlan(
         folder=problem.path(given.folder),
         map_times_ns=tuple(times),
-        map_every_ns=None if every is None else max(1, round(every * clock.unit_ns)),
-        thresholds=tuple(problem.numbers("output.thresholds")),
+        map_every_ns=None if given.every is None else max(1, round(given.every * clock.unit_ns)),
+        thresholds=tuple(given.thresholds),
         level=given.level,
         resolution=given.resolution,
     )
@@ -220,25 +227,20 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
 def _domain(problem: Problem) -> Domain:
     given = problem.domain
     found: Domain
-    try:
-        if given.kind == "interval":
-            found = Interval(problem.number("domain.lower"), problem.number("domain.upper"))
-        elif given.kind == "box":
-            found = Box(problem.numbers("domain.lower"), problem.numbers("domain.upper"))  # type: ignore[arg-type]
-        elif given.kind == "ball":
-            inner = problem.given("domain.inner_radius")
-            options = {} if inner is None else {"inner_radius": inner}
-            found = Ball(problem.numbers("domain.centre"), problem.number("domain.radius"), **options)  # type: ignore[arg-type]
-        elif given.kind == "polygon" and given.file is None:
-            found = Polygon(given.exterior, tuple(given.holes))  # type: ignore[arg-type]
-        elif given.kind == "polygon":
-            found = outline(problem, problem.path(str(given.file)))
-        else:
+    with problem.blaming("domain"):
+        if isinstance(given, IntervalDomain):
+            found = Interval(given.lower, given.upper)
+        elif isinstance(given, BoxDomain):
+            found = Box(given.lower, given.upper)  # type: ignore[arg-type]
+        elif isinstance(given, BallDomain):
+            options = {} if given.inner_radius is None else {"inner_radius": given.inner_radius}
+            found = Ball(given.centre, given.radius, **options)  # type: ignore[arg-type]
+        elif isinstance(given, MeshDomain):
             found = mesh(problem, problem.path(given.file))
-    except RFKalmanError as error:
-        if hasattr(error, "complaints"):
-            raise
-        raise problem.error("domain", str(error)) from error
+        elif given.file is not None:
+            found = outline(problem, problem.path(given.file))
+        else:
+            found = Polygon(given.exterior, tuple(given.holes))  # type: ignore[arg-type]
     if found.dimension != problem.dimension:
         raise problem.error(
             "domain.axes", f"the mesh has {found.dimension} dimensions; name that many axes (here {problem.dimension})."
@@ -254,14 +256,11 @@ def _renamed(problem: Problem, domain: Domain) -> Domain:
             if not found:
                 raise problem.error(
                     f"domain.parts.{name}",
-                    f"this domain has no boundary part {pattern!r}; it has "
-                    f"{', '.join(domain.parts[:12])}{', ...' if len(domain.parts) > 12 else ''}.",
+                    f"this domain has no boundary part {pattern!r}; it has {several(domain.parts, 12)}.",
                 )
             names.update(dict.fromkeys(found, name))
-    try:
+    with problem.blaming("domain.parts"):
         return domain.renamed(names) if names else domain
-    except RFKalmanError as error:
-        raise problem.error("domain.parts", str(error)) from error
 
 
 def _sensors(
@@ -276,11 +275,10 @@ def _sensors(
     inside = np.asarray(domain.contains(coords), dtype=np.bool_)
     outside = [name for name, within in zip(ids, inside, strict=True) if not within]
     if outside:
-        shown = ", ".join(outside[:5]) + (", ..." if len(outside) > 5 else "")
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
         warned.append(
             f"{len(outside)} of {len(ids)} sensors lie outside the domain ({span} {problem.domain.unit}) and are not "
-            f"used: {shown}."
+            f"used: {several(outside)}."
         )
     if len(outside) == len(ids):
         raise problem.error(
@@ -304,14 +302,12 @@ def _remark_on_sensors(problem: Problem, pde: LinearPDE, sensors: SensorTable, w
     if touching.any():
         names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
         tail = "; where the boundary value is given they say nothing new." if known else "."
-        warned.append(
-            f"{len(names)} sensors lie on the boundary: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}{tail}"
-        )
+        warned.append(f"{len(names)} sensors lie on the boundary: {several(names)}{tail}")
 
 
 def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> None:
     """A wall held far from where the prior puts the field is a jump at the start, which no smooth basis follows."""
-    mean, std, unit = problem.number("prior.mean"), problem.number("prior.std"), problem.field.unit
+    mean, std, unit = problem.prior.mean, problem.prior.std, problem.field.unit
     for part, condition in pde.conditions.items():
         if isinstance(condition, Dirichlet) and isinstance(condition.value, float):
             apart = abs(condition.value - mean)
@@ -332,81 +328,60 @@ def _axis(problem: Problem, axis: str | int) -> int:
 def _pde(
     problem: Problem, domain: Domain, clock: Clock, sources: list[tuple[int, Bump]], notes: list[str]
 ) -> LinearPDE:
-    physics = problem.physics
-    velocity: Any = None
-    if isinstance(physics.velocity, VelocityTable):
-        key = "physics.velocity"
-        factor = time_series(problem, f"{key}.factor", physics.velocity.factor, "factor", clock)
-        velocity = modulated(problem.numbers(f"{key}.value"), factor)
-    elif physics.velocity is not None:
-        velocity = problem.numbers("physics.velocity")
-    conditions = _conditions(problem, domain, clock)
+    physics, velocity = problem.physics, problem.physics.velocity
+    if isinstance(velocity, VelocityTable):
+        factor = time_series(problem, "physics.velocity.factor", velocity.factor, "factor", clock)
+        velocity = modulated(velocity.value, factor)  # type: ignore[assignment]
+    conditions = {
+        name: _condition(problem, dotted(("physics", "boundary", name)), condition, clock)
+        for name, condition in physics.boundary.items()
+    }
     if not conditions:
         notes.append("physics.boundary was not given: nothing passes through the boundary (flux = 0 everywhere).")
-    try:
-        pde = LinearPDE(
+    with problem.blaming("physics"):
+        return LinearPDE(
             domain,
             diffusion=_diffusion(problem, domain),
-            velocity=velocity,
-            reaction=problem.number("physics.reaction"),
-            source=problem.number("physics.source"),
+            velocity=velocity,  # type: ignore[arg-type]
+            reaction=physics.reaction,
+            source=physics.source,
             boundary=conditions or Neumann(0.0),
             conservative=physics.conservative,
             sources=[_source(problem, i, bump, clock) for i, bump in sources],
         )
-    except RFKalmanError as error:
-        raise problem.error("physics", str(error)) from error
-    return pde
 
 
 def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
     given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
-    strength: Any
-    if isinstance(given.strength, UnknownTable):
-        unknown = _unknown(problem, f"{key}.unknown", given.strength.unknown)
-        strength = Unknown((unknown.mean, unknown.std), unknown.process)
-    elif isinstance(given.strength, Series):
-        strength = time_series(problem, key, given.strength, "strength", clock)
-    else:
-        strength = problem.number(key)
+    strength: Any = given.strength
+    if isinstance(strength, UnknownTable):
+        strength = replace(_unknown(strength.unknown), length=None)
+    elif isinstance(strength, Series):
+        strength = time_series(problem, key, strength, "strength", clock)
     return Source(bump, strength, given.name)
 
 
 def _diffusion(problem: Problem, domain: Domain) -> Any:
-    given, key = problem.physics.diffusion, "physics.diffusion"
-    try:
+    given = problem.physics.diffusion
+    with problem.blaming("physics.diffusion"):
         if isinstance(given, Layers):
-            axis = _axis(problem, given.axis)
-            return layers(axis, problem.numbers(f"{key}.interfaces"), problem.numbers(f"{key}.values"))
+            return layers(_axis(problem, given.axis), given.interfaces, given.values)
         if isinstance(given, Profile):
-            axis = _axis(problem, given.axis)
-            return profile(axis, problem.numbers(f"{key}.knots"), problem.numbers(f"{key}.values"), log=given.log)
+            return profile(_axis(problem, given.axis), given.knots, given.values, log=given.log)
         if isinstance(given, Inclusion):
-            corners = problem.numbers(f"{key}.lower"), problem.numbers(f"{key}.upper")
-            return inclusion(*corners, problem.number(f"{key}.inside"), problem.number(f"{key}.outside"))
+            return inclusion(given.lower, given.upper, given.inside, given.outside)
         if isinstance(given, Regions):
             assert isinstance(domain, Mesh)
-            values = {name: problem.number(dotted(("physics", "diffusion", "regions", name))) for name in given.regions}
-            return domain.by_region(values)
-    except RFKalmanError as error:
-        raise problem.error(key, str(error)) from error
+            return domain.by_region(given.regions)
     if isinstance(given, list):
-        along = problem.numbers(key)
-        return along[0] if len(along) == 1 else np.diag(along)
-    return problem.number(key)
-
-
-def _conditions(problem: Problem, domain: Domain, clock: Clock) -> dict[str, LibraryCondition]:
-    return {
-        name: _condition(problem, dotted(("physics", "boundary", name)), condition, clock)
-        for name, condition in problem.physics.boundary.items()
-    }
+        return given[0] if len(given) == 1 else np.diag(given)
+    return given
 
 
 def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
     """Conditions on parts that the domain does not have, and parts without one."""
     found: list[Complaint] = []
-    parts = ", ".join(domain.parts[:12]) + (", ..." if len(domain.parts) > 12 else "")
+    parts = several(domain.parts, 12)
     given = problem.physics.boundary
     for name in given:
         if not any(fnmatchcase(part, name) for part in domain.parts):
@@ -426,38 +401,34 @@ def _condition(problem: Problem, key: str, given: Condition, clock: Clock) -> Li
         entry = getattr(given, name)
         if isinstance(entry, Series):
             return time_series(problem, f"{key}.{name}", entry, kind, clock)
-        if isinstance(entry, UnknownTable):
-            return _unknown(problem, f"{key}.{name}.unknown", entry.unknown)
-        return problem.number(f"{key}.{name}")
+        return _unknown(entry.unknown) if isinstance(entry, UnknownTable) else entry
 
     if given.unknown is not None:
-        return Dirichlet(_unknown(problem, f"{key}.unknown", given.unknown))
+        return Dirichlet(_unknown(given.unknown))
     if given.value is not None:
         return Dirichlet(value("value", "field"))
     if given.flux is not None:
         return Neumann(value("flux", "flux"))
     if given.coefficient is not None:
-        return Robin(problem.number(f"{key}.coefficient"), value("ambient", "field"))
+        return Robin(given.coefficient, value("ambient", "field"))
     return Periodic(str(given.periodic))
 
 
-def _unknown(problem: Problem, key: str, given: UnknownValue) -> Unknown:
-    prior = problem.number(f"{key}.mean"), problem.number(f"{key}.std")
-    return Unknown(prior, _process(problem, key, given), problem.given(f"{key}.length"))
+def _unknown(given: UnknownValue) -> Unknown:
+    return Unknown((given.mean, given.std), _process(given), given.length)
 
 
-def _process(problem: Problem, key: str, given: UnknownValue) -> Process:
-    per = problem.given(f"{key}.per", 1.0)
-    if given.process == "random walk":
-        return RandomWalk(problem.number(f"{key}.change") / math.sqrt(per))
+def _process(given: UnknownValue) -> Process:
+    per = 1.0 if given.per is None else given.per
     if given.process == "ou":
-        size = problem.given(f"{key}.change", problem.number(f"{key}.std"))
-        return OrnsteinUhlenbeck(size, problem.number(f"{key}.memory"))
-    if given.process == "integrated random walk":
-        # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
-        bend = problem.number(f"{key}.change") * math.sqrt(3.0 / per**3)
-        return IntegratedRandomWalk(bend, problem.given(f"{key}.trend", 0.0) / per)
-    return Fixed()
+        assert given.memory is not None
+        return OrnsteinUhlenbeck(given.std if given.change is None else given.change, given.memory)
+    if given.change is None:
+        return Fixed()
+    if given.process == "random walk":
+        return RandomWalk(given.change / math.sqrt(per))
+    # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
+    return IntegratedRandomWalk(given.change * math.sqrt(3.0 / per**3), (given.trend or 0.0) / per)
 
 
 # -- sources and the model --------------------------------------------------------------------------------------------
@@ -471,10 +442,10 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
         if source.sensor is not None:
             at = _place_of(problem, source.sensor, key)
         else:
-            at = np.array(problem.numbers(f"{key}.place"))
+            at = np.array(source.place)
         if not bool(domain.contains(at[None])[0]):
             raise problem.error(f"{key}.place", f"{at.tolist()} lies outside the domain.")
-        width = problem.given(f"{key}.width")
+        width = source.width
         if width is None:
             distances = np.sqrt(np.square(sensors.coords - at).sum(axis=1))
             apart = distances[distances > 1e-9 * domain.side.max()]
@@ -508,50 +479,39 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
 def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
-    blocks = [*_source_field(problem, length), *_offsets(problem, sensors)]
-    noise = None
-    given = problem.physics.process_noise
+    blocks: list[Block] = []
+    field = problem.physics.source_field
+    if field is not None:
+        blocks.append(SourceField(field.std, field.length or length, field.memory, field.smoothness, field.modes))
+    blocks += _offsets(problem, sensors)
+    noise, given = None, problem.physics.process_noise
     if given is not None:
-        per = problem.given("physics.process_noise.per", 1.0)
-        own = problem.given("physics.process_noise.length", length)
-        noise = Sobolev(problem.number("physics.process_noise.change") / math.sqrt(per), own, given.smoothness)
+        noise = Sobolev(given.change / math.sqrt(given.per or 1.0), given.length or length, given.smoothness)
     options: dict[str, Any] = {"process_noise": noise, "blocks": blocks, "start": 0.0}
     prior = _prior(problem, space, length, notes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
+        with problem.blaming("physics"):
             model = Model(space, prior, **options)
-        except RFKalmanError as error:
-            raise problem.error("physics", str(error)) from error
     warned += [str(w.message) for w in caught]
     return model
 
 
 def _prior(problem: Problem, space: WhitenedSpace, length: float, notes: list[str]) -> Prior:
-    given = problem.prior
-    std, mean = problem.number("prior.std"), problem.number("prior.mean")
+    given, mean = problem.prior, problem.prior.mean
     around: Prior
     if given.kind == "isotropic":
-        around = isotropic(std / math.sqrt(space.rank))
+        around = isotropic(given.std / math.sqrt(space.rank))
     else:
-        around = Sobolev(std, length, given.smoothness)
+        around = Sobolev(given.std, length, given.smoothness)
     if "mean" not in given.model_fields_set:
         notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
     return FromFunction(lambda x: np.full(len(x), mean), around) if mean else around
 
 
-def _source_field(problem: Problem, length: float) -> list[Block]:
-    given, key = problem.physics.source_field, "physics.source_field"
-    if given is None:
-        return []
-    own, memory = problem.given(f"{key}.length", length), problem.number(f"{key}.memory")
-    return [SourceField(problem.number(f"{key}.std"), own, memory, given.smoothness, given.modes)]
-
-
 def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
     """One block for each size of offset; all are called offset, numbered where there are several."""
-    drift = problem.given("sensors.offset_drift")
-    per = problem.given("sensors.offset_per", 1.0)
+    drift, per = problem.sensors.offset_drift, problem.sensors.offset_per or 1.0
     process: Process = Fixed() if drift is None else RandomWalk(drift / math.sqrt(per))
     sizes = sorted({float(s) for s in sensors.offset_std[sensors.inside] if s > 0.0})
     blocks: list[Block] = []

@@ -12,7 +12,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +22,11 @@ from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
 from ..filters import kalman
-from ..io.readings import Chunk, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
+from ..io.readings import Chunk, Position, from_frame, is_workbook
 from ..io.store import STATUSES, Status
 from ..job import Setup
 from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
+from ..runs.session import source_reader
 from ..statespace.values import Gaussian, Observation
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.level:8}{self.about}: {self.text}"
+
+
+note, warn = partial(Finding, "note"), partial(Finding, "warning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,36 +215,28 @@ def check(
     setup = problem.build() if setup is None else setup
     if batches is None:
         batches = int(min(500.0, max(60.0, 1e9 / setup.model.dim**3)))
-    findings = [Finding("warning", "setup", text) for text in setup.warnings]
-    findings += _about_times(setup)
+    findings = [*(warn("setup", text) for text in setup.warnings), _about_times(setup)]
     data, schedule = None, None
     if readings is not None and readings is not False:
         data, schedule = _looked_through(setup, readings, batches)
         findings += _about_data(setup, data)
     if schedule is None or not schedule:
         schedule = _assumed(setup, batches, findings)
-    outlook = _recursion(setup, schedule)
-    findings += _about_outlook(setup, outlook)
-    return CheckReport(
-        findings=tuple(findings),
+    report = CheckReport(
+        findings=(),
         notes=setup.notes,
         rank=setup.space.rank,
         dim=setup.model.dim,
         n_sensors=setup.sensors.n,
         n_inside=int(setup.sensors.inside.sum()),
-        seconds_per_batch=outlook.seconds,
         memory_bytes=_memory(setup),
         window_batches=len(schedule),
         window=schedule[-1][0],
-        observability=outlook.removed,
-        weakest_place=outlook.weakest,
-        weakest_share=outlook.weakest_share,
-        std_before=outlook.before,
-        std_after=outlook.after,
-        unknowns=outlook.unknowns,
         data=data,
         labels=asdict(setup.labels),
+        **_recursion(setup, schedule),
     )
+    return replace(report, findings=(*findings, *_about_outlook(report)))
 
 
 # -- the recursion ----------------------------------------------------------------------------------------------------
@@ -247,35 +245,18 @@ def check(
 Schedule = list[tuple[float, NDArray[np.int64]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Outlook:
-    seconds: float
-    removed: float
-    weakest: list[float]
-    weakest_share: float
-    before: float
-    after: float
-    unknowns: tuple[UnknownOutlook, ...]
-
-
 def _assumed(setup: Setup, batches: int, findings: list[Finding]) -> Schedule:
     clock = setup.clock
     spacing = 1.0 if clock.step_ns is None else clock.step_ns / clock.unit_ns
     if clock.step_ns is None:
-        findings.append(
-            Finding(
-                "note",
-                "window",
-                f"time.step is not given: all sensors are assumed to report every 1 "
-                f"{setup.labels.time_unit}; give readings to have their own times.",
-            )
-        )
+        text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
+        findings.append(note("window", f"{text}; give readings to have their own times."))
     rows = np.flatnonzero(setup.sensors.inside)
     return [(spacing * (k + 1), rows) for k in range(batches)]
 
 
-def _recursion(setup: Setup, schedule: Schedule) -> _Outlook:
-    """Follow the covariance with and without the readings of a window."""
+def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
+    """Follow the covariance with and without the readings of a window; what the report says of it, by name."""
     model = setup.model
     seen, free, t = model.initial, model.initial, model.start
     spent = []
@@ -305,15 +286,15 @@ def _recursion(setup: Setup, schedule: Schedule) -> _Outlook:
         )
         for name, r in model.unknowns(seen, t).items()
     )
-    return _Outlook(
-        seconds=sum(spent) / len(schedule),
-        removed=1.0 - all_after / all_before if all_before > 0.0 else 0.0,
-        weakest=[float(c) for c in x[worst]],
-        weakest_share=float(share[worst]),
-        before=math.sqrt(all_before),
-        after=math.sqrt(all_after),
-        unknowns=unknowns,
-    )
+    return {
+        "seconds_per_batch": sum(spent) / len(schedule),
+        "observability": 1.0 - all_after / all_before if all_before > 0.0 else 0.0,
+        "weakest_place": [float(c) for c in x[worst]],
+        "weakest_share": float(share[worst]),
+        "std_before": math.sqrt(all_before),
+        "std_after": math.sqrt(all_after),
+        "unknowns": unknowns,
+    }
 
 
 def _expected(belief: Gaussian, obs: Observation) -> NDArray[np.float64]:
@@ -333,7 +314,6 @@ def _memory(setup: Setup) -> float:
 
 def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
     """Readings, and the file they are from."""
-    layout = setup.input
     if readings is True:
         if not setup.input.files:
             raise setup.problem.error("input.files", "names no files to check.")
@@ -342,11 +322,9 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
         readings = [readings]
     if isinstance(readings, Sequence) and readings and isinstance(readings[0], (str, os.PathLike)):
         for path in readings:
-            reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
             try:
                 # A workbook is written whole; of a text, a last line without its end may be half of a reading.
-                final = is_workbook(path)
-                for chunk in reader(path, layout, final=final):
+                for chunk in source_reader(setup, Path(path), final=is_workbook(path))(Position()):
                     yield f"{os.path.basename(path)}, ", chunk
             except OSError as error:
                 raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
@@ -355,7 +333,7 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
     elif isinstance(readings, Iterable) and not (hasattr(readings, "columns") or isinstance(readings, dict)):
         yield from (("", chunk) for chunk in readings)
     else:
-        yield from (("", chunk) for chunk in from_frame(readings, layout))
+        yield from (("", chunk) for chunk in from_frame(readings, setup.input))
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
@@ -364,10 +342,8 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     rejected: Counter[str] = Counter()
     strangers: set[str] = set()
     heard = np.zeros(sensors.n, dtype=np.bool_)
-    usable: list[NDArray[np.int64]] = []
-    which: list[NDArray[np.int64]] = []
-    when_read: list[NDArray[np.int64]] = []
-    values: list[NDArray[np.float64]] = []
+    none: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    kept: list[tuple[NDArray[Any], ...]] = [(none, none, none, np.zeros(0))]
     newest, watermark = -(2**63), Watermark()
     single = int(sensors.inside.sum()) == 1
     unread: list[str] = []
@@ -391,15 +367,9 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
         counts["before the start"] += found.reason.count(BEFORE)
         rest = found.status == Status.WAITING
-        usable.append(found.batch[rest])
-        which.append(row[rest])
-        when_read.append(chunk.time_ns[rest])
-        values.append(chunk.value[rest])
+        kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
         counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], clock.reorder_ns, single).sum())
-    when = np.concatenate(usable) if usable else np.zeros(0, dtype=np.int64)
-    row = np.concatenate(which) if which else np.zeros(0, dtype=np.int64)
-    at = np.concatenate(when_read) if when_read else np.zeros(0, dtype=np.int64)
-    value = np.concatenate(values) if values else np.zeros(0)
+    when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
     order = np.lexsort((at, row))
     twice = (np.diff(row[order]) == 0) & (np.diff(at[order]) == 0)
     conflicts = int((twice & (np.diff(value[order]) != 0.0)).sum())
@@ -462,120 +432,77 @@ def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
 # -- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _about_times(setup: Setup) -> list[Finding]:
+def _about_times(setup: Setup) -> Finding:
     if setup.clock.relative:
-        return [Finding("ok", "time", f"times are numbers in {setup.problem.input.time_unit} since the start.")]
+        return Finding("ok", "time", f"times are numbers in {setup.problem.input.time_unit} since the start.")
     if setup.clock.zone is None:
-        return [Finding("note", "time.zone", "is not given: times without a zone will be refused.")]
+        return note("time.zone", "is not given: times without a zone will be refused.")
     odd = setup.clock.zone not in ("UTC", "Etc/UTC", "GMT")
     tail = "; hours that summer time skips are refused, those it repeats mean the first" if odd else ""
-    return [Finding("ok", "time.zone", f"times without a zone are read in {setup.clock.zone}{tail}.")]
+    return Finding("ok", "time.zone", f"times without a zone are read in {setup.clock.zone}{tail}.")
 
 
-def _about_data(setup: Setup, data: DataReport) -> list[Finding]:
-    found = []
+def _about_data(setup: Setup, data: DataReport) -> Iterator[Finding]:
     unit = setup.labels.time_unit
-
-    def warn(about: str, text: str) -> None:
-        found.append(Finding("warning", about, text))
-
     if not data.usable:
-        warn("input", "no reading can be used.")
+        yield warn("input", "no reading can be used.")
     if data.unknown_sensor:
         names = ", ".join(data.unknown_names[:5])
-        warn("input", f"{data.unknown_sensor} readings are of sensors that the table does not have: {names}.")
+        yield warn("input", f"{data.unknown_sensor} readings are of sensors that the table does not have: {names}.")
     if data.skipped:
-        stated = {"input.where": setup.problem.input.where, "sensors.exclude": setup.problem.sensors.exclude}
+        stated = {"input.where": setup.input.where, "sensors.exclude": setup.input.exclude}
         why = " or ".join(key for key, given in stated.items() if given)
-        found.append(Finding("note", "input", f"{data.skipped} lines are passed over ({why})."))
+        yield note("input", f"{data.skipped} lines are passed over ({why}).")
     if data.silent:
-        warn("sensors", f"{len(data.silent)} sensors have no readings: {', '.join(data.silent[:5])}.")
+        yield warn("sensors", f"{len(data.silent)} sensors have no readings: {', '.join(data.silent[:5])}.")
     if data.rejected:
         listed = ", ".join(f"{n} {reason}" for reason, n in sorted(data.rejected.items(), key=lambda p: -p[1])[:4])
-        warn("input", f"lines that are no readings: {listed}. The first: {'; '.join(data.unread)}.")
+        yield warn("input", f"lines that are no readings: {listed}. The first: {'; '.join(data.unread)}.")
     if data.readings and data.out_of_range > 0.2 * data.readings:
         share = 100 * data.out_of_range / data.readings
-        warn("input.range", f"{share:.0f} % of the readings are out of range; is input.unit right?")
+        yield warn("input.range", f"{share:.0f} % of the readings are out of range; is input.unit right?")
     elif data.out_of_range:
-        found.append(Finding("note", "input.range", f"{data.out_of_range} readings are out of range."))
+        yield note("input.range", f"{data.out_of_range} readings are out of range.")
     if data.before_start:
-        warn("time.start", f"{data.before_start} readings are older than the start and will not be used.")
+        yield warn("time.start", f"{data.before_start} readings are older than the start and will not be used.")
     if data.conflicts:
-        warn("input", f"{data.conflicts} readings contradict another of the same sensor and time; the first counts.")
+        yield warn(
+            "input", f"{data.conflicts} readings contradict another of the same sensor and time; the first counts."
+        )
     if data.duplicate:
-        found.append(
-            Finding("note", "input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")
-        )
+        yield note("input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")
     if data.far_ahead:
-        warn(
-            "time.ahead",
-            f"{data.far_ahead} readings of {', '.join(data.far_names[:5])} lie far ahead of all others "
-            "and would wait; a clock that went wrong? A larger time.ahead takes them in.",
+        text = (
+            f"{data.far_ahead} readings of {', '.join(data.far_names[:5])} lie far ahead of all others and would wait"
         )
+        yield warn("time.ahead", f"{text}; a clock that went wrong? A larger time.ahead takes them in.")
     if data.gaps:
-        found.append(
-            Finding(
-                "note",
-                "input",
-                f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}; "
-                f"the longest is {data.longest_gap:.4g} {unit}.",
-            )
-        )
+        text = f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}"
+        yield note("input", f"{text}; the longest is {data.longest_gap:.4g} {unit}.")
     if data.too_late:
-        found.append(
-            Finding(
-                "note",
-                "time.reorder",
-                f"{data.too_late} readings stand later in the table than the reorder "
-                "window would allow a live stream; `run` goes by time and takes them.",
-            )
-        )
+        text = f"{data.too_late} readings stand later in the table than the reorder window would allow a live stream"
+        yield note("time.reorder", f"{text}; `run` goes by time and takes them.")
     if data.usable and data.first_ns is not None and data.spacing:
         wait = setup.clock.to_model(data.first_ns)
         if wait > 1000.0 * data.spacing:
-            found.append(Finding("note", "time.start", f"the first reading comes {wait:.4g} {unit} after the start."))
-    return found
+            yield note("time.start", f"the first reading comes {wait:.4g} {unit} after the start.")
 
 
-def _about_outlook(setup: Setup, outlook: _Outlook) -> list[Finding]:
-    found = []
-    if outlook.removed < 0.3:
-        found.append(
-            Finding(
-                "warning",
-                "sensors",
-                f"within the window they remove only {100 * outlook.removed:.0f} % of the "
-                "field's variance: the maps will mostly show the prior.",
-            )
-        )
-    if outlook.weakest_share < 0.1 <= outlook.removed:
-        found.append(
-            Finding(
-                "note",
-                "sensors",
-                f"they say almost nothing about the field at {_place(outlook.weakest)}: "
-                f"{100 * max(outlook.weakest_share, 0.0):.0f} % of its variance is removed.",
-            )
-        )
-    for unknown in outlook.unknowns:
+def _about_outlook(report: CheckReport) -> Iterator[Finding]:
+    if report.observability < 0.3:
+        text = f"within the window they remove only {100 * report.observability:.0f} % of the field's variance"
+        yield warn("sensors", f"{text}: the maps will mostly show the prior.")
+    if report.weakest_share < 0.1 <= report.observability:
+        text = f"they say almost nothing about the field at {_place(report.weakest_place)}"
+        yield note("sensors", f"{text}: {100 * max(report.weakest_share, 0.0):.0f} % of its variance is removed.")
+    for unknown in report.unknowns:
         if unknown.n_values and unknown.most < 0.1:
-            found.append(
-                Finding(
-                    "warning",
-                    unknown.name,
-                    f"is not identified ({100 * unknown.most:.0f} %): the answer will be "
-                    "its prior. Give its value, or a sensor that feels it.",
-                )
-            )
+            text = f"is not identified ({100 * unknown.most:.0f} %): the answer will be its prior"
+            yield warn(unknown.name, f"{text}. Give its value, or a sensor that feels it.")
         elif unknown.n_values and unknown.mean < 0.5:
-            found.append(
-                Finding("note", unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")
-            )
-    if outlook.seconds > _SLOW_S:
-        found.append(
-            Finding("note", "cost", f"{1e3 * outlook.seconds:.0f} ms per batch; a smaller features.max_rank is faster.")
-        )
-    return found
+            yield note(unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")
+    if report.seconds_per_batch > _SLOW_S:
+        yield note("cost", f"{1e3 * report.seconds_per_batch:.0f} ms per batch; a smaller features.max_rank is faster.")
 
 
 def _place(x: list[float]) -> str:

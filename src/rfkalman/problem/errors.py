@@ -1,5 +1,20 @@
-"""Where :class:`ProblemError` was; it is in :mod:`rfkalman.core.errors` with all the others."""
+"""Words of the errors of a problem file; the error itself is in :mod:`rfkalman.core.errors` with all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ..core.errors import Complaint, ProblemError
 
-__all__ = ["Complaint", "ProblemError"]
+__all__ = ["Complaint", "ProblemError", "several"]
+
+
+def several(names: Sequence[str], most: int = 5) -> str:
+    """The first names of a list, for a message.
+
+    Examples
+    --------
+    >>> several(["a", "b", "c"], 2)
+    'a, b, ...'
+    """
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

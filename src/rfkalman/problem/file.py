@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
 import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
@@ -35,7 +35,7 @@ from .schema import (
     Sensors,
     TimeSection,
     dotted,
-    quantities,
+    with_values,
 )
 from .units import LARGEST, Units
 
@@ -104,17 +104,16 @@ class Problem(Section):
 
     _folder: Path = PrivateAttr(default_factory=Path)
     _file: str = PrivateAttr("")
-    _numbers: dict[str, float] = PrivateAttr(default_factory=dict)
-    _units: Units | None = PrivateAttr(None)
+    _conversion: _Conversion = PrivateAttr()
 
     def __init__(self, **sections: Any) -> None:
         try:
             super().__init__(**sections)
         except ValidationError as error:
             raise _everything_wrong(sections, error) from None
-        self._units, self._numbers, complaints = _converted({name: getattr(self, name) for name in _SECTIONS})
-        if complaints:
-            raise ProblemError(complaints)
+        self._conversion = _Conversion({name: getattr(self, name) for name in SECTIONS})
+        if self._conversion.complaints:
+            raise ProblemError(self._conversion.complaints)
 
     @model_validator(mode="before")
     @classmethod
@@ -129,26 +128,18 @@ class Problem(Section):
         place = Path(path)
         try:
             if place.exists() and not place.is_file():
-                raise ProblemError(Complaint("", "is not an ordinary file."), str(place))
+                raise _unreadable(place, "is not an ordinary file.")
             with place.open("rb") as stream:
                 # One more than allowed: the size of some files is only known by reading them.
                 raw = stream.read(LIMITS["file_bytes"] + 1)
             if len(raw) > LIMITS["file_bytes"]:
-                raise ProblemError(
-                    Complaint(
-                        "",
-                        f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has. "
-                        "Are these the readings? They go under input.files.",
-                    ),
-                    str(place),
-                )
+                text = f"the file has more than {LIMITS['file_bytes']} bytes, which no problem file has"
+                raise _unreadable(place, f"{text}. Are these the readings? They go under input.files.")
             text = raw.decode("utf-8-sig")
         except OSError as error:
-            raise ProblemError(Complaint("", f"cannot be read: {error.strerror}."), str(place)) from error
+            raise _unreadable(place, f"cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
-            raise ProblemError(
-                Complaint("", f"is not UTF-8 text: {error.reason} at byte {error.start}."), str(place)
-            ) from error
+            raise _unreadable(place, f"is not UTF-8 text: {error.reason} at byte {error.start}.") from error
         return cls.from_text(text, folder=place.parent, file=str(place))
 
     @classmethod
@@ -158,19 +149,20 @@ class Problem(Section):
         if long is not None:
             # The parser takes the square of their number, and the cube where many such keys follow each other.
             line = text.count("\n", 0, long.start()) + 1
-            message = f"line {line}: a key has more than {LIMITS['key_parts']} parts: {long.group()!r:.40}."
-            raise ProblemError(Complaint("", message), file)
+            raise _unreadable(
+                file, f"line {line}: a key has more than {LIMITS['key_parts']} parts: {long.group()!r:.40}."
+            )
         try:
             tables = tomllib.loads(text)
         except RecursionError as error:
-            raise ProblemError(Complaint("", "is not TOML: tables or lists are nested too deeply."), file) from error
+            raise _unreadable(file, "is not TOML: tables or lists are nested too deeply.") from error
         except tomllib.TOMLDecodeError as error:
-            raise ProblemError(Complaint("", f"is not TOML: {error}."), file) from error
+            raise _unreadable(file, f"is not TOML: {error}.") from error
         except ValueError as error:
             # More digits than Python reads.
             found = re.search(r"^.*\d[\d_]{1000}", text, re.MULTILINE)
             shown = "" if found is None else f": {found.group().strip():.60}..."
-            raise ProblemError(Complaint("", f"is not TOML: a number has too many digits{shown}"), file) from error
+            raise _unreadable(file, f"is not TOML: a number has too many digits{shown}") from error
         return cls.from_dict(tables, folder=folder, file=file)
 
     @classmethod
@@ -186,8 +178,8 @@ class Problem(Section):
         try:
             problem = cls(**given)
         except ProblemError as error:
-            draft = Draft(given, Path(folder), error.complaints)
-            raise ProblemError([*complaints, *error.complaints, *draft.complaints()], file) from None
+            further = _wrong_with_files(given, Path(folder), error.complaints)
+            raise ProblemError([*complaints, *error.complaints, *further], file) from None
         if complaints:
             raise ProblemError(complaints, file)
         problem._folder, problem._file = Path(folder), file
@@ -221,9 +213,7 @@ class Problem(Section):
 
     def referenced(self) -> list[tuple[str, Path]]:
         """Files that are part of the problem (not of its data): key and resolved path."""
-        from .tables import files_of
-
-        return [(dotted(at), self.path(text)) for at, text in files_of(self) if at[0] not in ("input", "output")]
+        return [(key, self.path(text)) for key, text in self._conversion.files]
 
     @classmethod
     def schema_json(cls) -> str:  # type: ignore[override]
@@ -263,41 +253,33 @@ class Problem(Section):
     @property
     def units(self) -> Units:
         """The units of the problem."""
-        assert self._units is not None
-        return self._units
+        return self._conversion.units
 
     @property
     def dimension(self) -> int:
         """Axes of the domain."""
-        return _dimension(self.domain)
+        return self.domain.dimension
 
     @property
     def axes(self) -> list[str]:
         """Names of the axes."""
-        return list(self.domain.axes) if self.domain.axes is not None else ["x", "y", "z"][: self.dimension]
+        return self.domain.axis_names
+
+    @property
+    def converted(self) -> Self:
+        """The same problem with every quantity a number in its units, as far as they could be read."""
+        found = type(self).model_construct(self.model_fields_set, title=self.title, **self._conversion.sections)
+        found._folder, found._file, found._conversion = self._folder, self._file, self._conversion
+        return found
 
     def number(self, key: str) -> float:
         """A quantity in the units of the problem, by the key as it is written in the file."""
-        return self._numbers[key]
-
-    @overload
-    def given(self, key: str) -> float | None: ...
-    @overload
-    def given(self, key: str, default: float) -> float: ...
-    def given(self, key: str, default: float | None = None) -> float | None:
-        """Like :meth:`number`, with a default for a key that the problem does not give."""
-        return self._numbers.get(key, default)
-
-    def numbers(self, key: str) -> list[float]:
-        """A list of quantities in the units of the problem."""
-        found: list[float] = []
-        while f"{key}[{len(found)}]" in self._numbers:
-            found.append(self._numbers[f"{key}[{len(found)}]"])
-        return found
+        return self._conversion.numbers[key]
 
     def most_extreme(self) -> str:
         """The key of the quantity furthest from 1: the one to look at when numbers go out of bounds."""
-        return max((abs(math.log10(abs(value))), key) for key, value in self._numbers.items() if value)[1]
+        numbers = self._conversion.numbers.items()
+        return max((abs(math.log10(abs(value))), key) for key, value in numbers if value)[1]
 
     def path(self, text: str) -> Path:
         """A path of the file, resolved against its folder."""
@@ -306,6 +288,16 @@ class Problem(Section):
     def error(self, key: str, message: str) -> ProblemError:
         """An error about a key of this problem."""
         return ProblemError(Complaint(key, message), self._file)
+
+    @contextlib.contextmanager
+    def blaming(self, key: str, before: str = "") -> Iterator[None]:
+        """What the library refuses within is an error about a key of this problem."""
+        try:
+            yield
+        except ProblemError:
+            raise
+        except RFKalmanError as error:
+            raise self.error(key, before + str(error)) from error
 
     # -- using --------------------------------------------------------------------------------------------------------
 
@@ -352,24 +344,16 @@ class Problem(Section):
 
 # -- everything that is wrong, at once --------------------------------------------------------------------------------
 
-_SECTIONS: dict[str, TypeAdapter[Any]] = {
-    "domain": TypeAdapter(DomainSection),
-    "field": TypeAdapter(FieldSection),
-    "physics": TypeAdapter(Physics),
-    "features": TypeAdapter(Features),
-    "prior": TypeAdapter(PriorSection),
-    "sensors": TypeAdapter(Sensors),
-    "time": TypeAdapter(TimeSection),
-    "input": TypeAdapter(Input),
-    "output": TypeAdapter(Output),
-}
+
+def _unreadable(file: str | Path, message: str) -> ProblemError:
+    return ProblemError(Complaint("", message), str(file))
 
 
 def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that can be read, whatever is wrong with the others; without keys that are complained of already."""
     found = {}
     plain = twins.plain(given)
-    for name, adapter in _SECTIONS.items():
+    for name, adapter in SECTIONS.items():
         section = plain.get(name, {})
         for _ in range(2):
             try:
@@ -398,105 +382,88 @@ def _without(section: Any, error: ValidationError) -> Any:
 
 def _everything_wrong(given: Mapping[str, Any], error: ValidationError) -> ProblemError:
     """What the sections say of themselves, and what is wrong with the others beyond that."""
-    try:
-        further = _converted(_valid(given))[2]
-    except RFKalmanError:
-        further = []
+    further: list[Complaint] = []
+    with contextlib.suppress(RFKalmanError):
+        further = _Conversion(_valid(given)).complaints
     return ProblemError([*map(_sentence, error.errors(include_url=False)), *further])
 
 
-class Draft:
-    """The sections of a problem that nothing is wrong with: enough to look at the files they name at once."""
+def _wrong_with_files(given: Mapping[str, Any], folder: Path, complaints: Sequence[Complaint]) -> list[Complaint]:
+    """What is wrong with the files, the clock and the table of sensors of sections that nothing else is wrong with."""
+    from .build import first_look
 
-    def __init__(self, given: Mapping[str, Any], folder: Path, complaints: Sequence[Complaint]) -> None:
-        self.file, self._folder, self.sections = "", folder, dict[str, Any]()
-        wrong = {re.split(r"[.\[]", complaint.key)[0] for complaint in complaints}
-        with contextlib.suppress(RFKalmanError):
-            # What is wrong with a section may be just what its files are read with.
-            self.sections = {name: section for name, section in _valid(given).items() if name not in wrong}
-            self.units, self._numbers, _ = _converted(self.sections)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["sections"][name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def complaints(self) -> list[Complaint]:
-        """What is wrong with files, clock and table of sensors, as far as the rest is right."""
-        from .build import first_look
-
-        return first_look(self, frozenset(self.sections))[0] if self.sections else []  # type: ignore[arg-type]
-
-    dimension = property(lambda self: _dimension(self.domain))
-    axes = Problem.axes
-    number, given, numbers, path, error = Problem.number, Problem.given, Problem.numbers, Problem.path, Problem.error
-    _file = property(lambda self: self.file)
+    wrong = {re.split(r"[.\[]", complaint.key)[0] for complaint in complaints}
+    try:
+        # What is wrong with a section may be just what its files are read with.
+        sections = {name: section for name, section in _valid(given).items() if name not in wrong}
+        draft = Problem.model_construct(**sections)
+        draft._folder, draft._conversion = folder, _Conversion(sections)
+    except RFKalmanError:
+        return []
+    return first_look(draft.converted, frozenset(sections))[0] if sections else []
 
 
-def _converted(sections: Mapping[str, Any]) -> tuple[Units | None, dict[str, float], list[Complaint]]:
-    """Units and quantities of the given sections in them, and everything that is wrong with them or between them."""
-    complaints: list[Complaint] = []
-    given: dict[str, Any] = {"dimension": _dimension(sections["domain"])} if "domain" in sections else {}
-    wrong = set()
-    for name, section, key in (
-        ("length", "domain", "unit"),
-        ("time", "time", "unit"),
-        ("field", "field", "unit"),
-        ("capacity", "physics", "capacity"),
-    ):
-        if section not in sections:
-            wrong.add(name)
-            continue
-        try:
-            text = getattr(sections[section], key)
-            alone: dict[str, Any] = {name: text}
-            Units(**alone)
-            given[name] = text
-        except RFKalmanError as error:
-            wrong.add(name)
-            complaints.append(Complaint(f"{section}.{key}", str(error)))
-    units = Units(**given)
-    numbers: dict[str, float] = {}
-    for name, section in sections.items():
-        for at, value, kind in quantities(section, (name,)):
-            key = dotted(at)
-            if wrong & units.based_on(kind):
+class _Conversion:
+    """Units of the given sections, the sections in them, and everything that is wrong with them or between them."""
+
+    def __init__(self, sections: Mapping[str, Any]) -> None:
+        self.complaints: list[Complaint] = []
+        self.numbers: dict[str, float] = {}
+        self.files: list[tuple[str, str]] = []
+        given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
+        self._wrong = set()
+        for name, section, key in (
+            ("length", "domain", "unit"),
+            ("time", "time", "unit"),
+            ("field", "field", "unit"),
+            ("capacity", "physics", "capacity"),
+        ):
+            if section not in sections:
+                self._wrong.add(name)
                 continue
+            alone: dict[str, Any] = {name: getattr(sections[section], key)}
             try:
-                numbers[key] = units.convert(value, kind)
+                Units(**alone)
+                given |= alone
             except RFKalmanError as error:
-                complaints.append(Complaint(key, str(error)))
-    complaints += [Complaint(key, text) for key, text in _inconsistent(sections, numbers, units, wrong)]
-    return units, numbers, complaints
+                self._wrong.add(name)
+                self.complaints.append(Complaint(f"{section}.{key}", str(error)))
+        self.units = Units(**given)
+        self.sections = {name: with_values(s, self._converted, (name,)) for name, s in sections.items()}
+        self.complaints += [Complaint(key, text) for key, text in _inconsistent(self.sections, self.units, self._wrong)]
+
+    def _converted(self, at: tuple[str | int, ...], value: Any, kind: str) -> Any:
+        """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
+        if kind == "file":
+            self.files.append((dotted(at), value))
+            return value
+        if not self._wrong & self.units.based_on(kind):
+            try:
+                return self.numbers.setdefault(dotted(at), self.units.convert(value, kind))
+            except RFKalmanError as error:
+                self.complaints.append(Complaint(dotted(at), str(error)))
+        return math.nan
 
 
-def _dimension(domain: Any) -> int:
-    if domain.kind == "interval":
-        return 1
-    if domain.kind == "box":
-        return len(domain.lower)
-    if domain.kind == "ball":
-        return len(domain.centre)
-    # A mesh may have any dimension; its axes say which, and the file is compared with them when it is read.
-    if domain.kind == "mesh" and domain.axes:
-        return len(domain.axes)
-    return 2
+#: Each section of a problem, and what reads it by itself.
+SECTIONS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(hint)
+    for name, hint in get_type_hints(Problem, include_extras=True).items()
+    if name in Problem.model_fields and name not in ("version", "title")
+}
 
 
-def _inconsistent(
-    sections: Mapping[str, Any], number: Mapping[str, float], units: Units, wrong: Set[str]
-) -> Iterator[tuple[str, str]]:
+def _inconsistent(sections: Mapping[str, Any], units: Units, wrong: Set[str]) -> Iterator[tuple[str, str]]:
     """What no single key can see, as far as the sections it concerns can be read."""
     if "domain" in sections:
-        yield from _about_domain(sections["domain"], number)
+        yield from _about_domain(sections["domain"])
     if sections.keys() >= {"domain", "physics"}:
-        yield from _about_physics(sections["domain"], sections["physics"], number)
+        yield from _about_physics(sections["domain"], sections["physics"])
     if sections.keys() >= {"domain", "sensors"}:
         yield from _about_sensors(sections["domain"], sections["sensors"])
     if "input" in sections:
         given = sections["input"]
-        if number.get("input.range[0]", -math.inf) >= number.get("input.range[1]", math.inf):
+        if given.range is not None and given.range[0] >= given.range[1]:
             yield "input.range", f"must be [low, high]; got {given.range}."
         if given.time_since is not None and given.time_unit is None:
             yield "input.time_unit", "is needed with input.time_since: what the numbers count, such as 's'."
@@ -521,59 +488,49 @@ def _inconsistent(
             yield f"{section}.{name}", str(error)
 
 
-def _axes(domain: Any) -> list[str]:
-    return list(domain.axes) if domain.axes is not None else ["x", "y", "z"][: _dimension(domain)]
-
-
-def _about_domain(domain: Any, number: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    d, axes = _dimension(domain), _axes(domain)
+def _about_domain(domain: Any) -> Iterator[tuple[str, str]]:
+    d, axes = domain.dimension, domain.axis_names
     if len(axes) != d:
         yield "domain.axes", f"names {len(axes)} axes, but the domain has {d}."
     if len(set(axes)) != len(axes):
         yield "domain.axes", "must be different names."
-    if domain.kind == "interval" and number.get("domain.upper", math.inf) <= number.get("domain.lower", -math.inf):
-        yield "domain.upper", f"must lie above domain.lower ({domain.lower}); got {domain.upper!r}."
+    if domain.kind == "interval" and domain.upper <= domain.lower:
+        yield "domain.upper", f"must lie above domain.lower ({domain.lower:g}); got {domain.upper:g}."
     if domain.kind == "box":
-        if len(domain.upper) != len(domain.lower):
-            yield "domain.upper", f"has {len(domain.upper)} coordinates, domain.lower {len(domain.lower)}."
-        elif any(
-            number.get(f"domain.upper[{i}]", math.inf) <= number.get(f"domain.lower[{i}]", -math.inf) for i in range(d)
-        ):
+        if len(domain.upper) != d:
+            yield "domain.upper", f"has {len(domain.upper)} coordinates, domain.lower {d}."
+        elif any(high <= low for low, high in zip(domain.lower, domain.upper, strict=True)):
             yield "domain.upper", "must lie above domain.lower on every axis."
-    if number.get("domain.inner_radius", 0.0) >= number.get("domain.radius", math.inf):
+    if domain.kind == "ball" and domain.inner_radius is not None and domain.inner_radius >= domain.radius:
         yield "domain.inner_radius", "must be smaller than domain.radius."
 
 
-def _about_physics(domain: Any, physics: Physics, number: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    d, axes = _dimension(domain), _axes(domain)
-    for key, listed in (("diffusion", physics.diffusion), ("velocity", physics.velocity)):
+def _about_physics(domain: Any, physics: Physics) -> Iterator[tuple[str, str]]:
+    d, axes, diffusion = domain.dimension, domain.axis_names, physics.diffusion
+    for key, listed in (("diffusion", diffusion), ("velocity", physics.velocity)):
         values = listed if isinstance(listed, list) else getattr(listed, "value", None)
         if isinstance(values, list) and len(values) != d:
             yield f"physics.{key}", f"has {len(values)} components, but the domain has {d} axes."
-    axis = getattr(physics.diffusion, "axis", 0)
+    axis = getattr(diffusion, "axis", 0)
     if axis not in axes and axis not in range(d):
         yield "physics.diffusion.axis", f"is {axis!r}, but the axes are {', '.join(axes)}."
     for key in ("interfaces", "knots"):
-        count = len(getattr(physics.diffusion, key, []))
-        at = [number.get(f"physics.diffusion.{key}[{i}]", math.nan) for i in range(count)]
-        if any(b <= a for a, b in itertools.pairwise(at)):
+        if any(b <= a for a, b in itertools.pairwise(getattr(diffusion, key, []))):
             yield f"physics.diffusion.{key}", "must increase."
-    if isinstance(physics.diffusion, Regions) and domain.kind != "mesh":
+    if isinstance(diffusion, Regions) and domain.kind != "mesh":
         yield "physics.diffusion.regions", "regions are those of a mesh; this domain has none."
-    for key in ("lower", "upper"):
-        corner = getattr(physics.diffusion, key, None)
-        if isinstance(corner, list) and len(corner) != d:
-            yield f"physics.diffusion.{key}", f"has {len(corner)} coordinates, but the domain has {d} axes."
+    places = [(f"diffusion.{key}", getattr(diffusion, key, None)) for key in ("lower", "upper")]
+    places += [(f"sources[{i}].place", source.place) for i, source in enumerate(physics.sources)]
+    for key, place in places:
+        if place is not None and len(place) != d:
+            yield f"physics.{key}", f"has {len(place)} coordinates, but the domain has {d} axes."
     for i, source in enumerate(physics.sources):
-        if source.place is not None and len(source.place) != d:
-            key = f"physics.sources[{i}].place"
-            yield key, f"has {len(source.place)} coordinates, but the domain has {d} axes."
         if source.name in [other.name for other in physics.sources[:i]]:
             yield f"physics.sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
 
 
 def _about_sensors(domain: Any, sensors: Sensors) -> Iterator[tuple[str, str]]:
-    d = _dimension(domain)
+    d = domain.dimension
     for i, entry in enumerate(sensors.table):
         if len(entry.at) != d:
             yield f"sensors.table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."

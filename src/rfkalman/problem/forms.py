@@ -10,7 +10,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -18,9 +18,10 @@ from typing import TypeVar
 from ..io.readings import ReadingsError, is_workbook
 from ..io.texts import cut_lines, json_lines, number, sheet_names
 from ..io.timestamps import DATES, written_date
+from ..job import InputPlan
 from .errors import Complaint, ProblemError
 
-__all__ = ["Form", "Table", "look"]
+__all__ = ["Table", "delimiter_of", "look", "trimmed"]
 
 _Guess = TypeVar("_Guess")
 _LONGEST_LINE = 100_000
@@ -31,24 +32,11 @@ _COMMA, _POINT = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"), re.compile(r"[+-]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a table is written; the names are those of the keys in a problem file."""
-
-    format: str = "csv"
-    delimiter: str = ","
-    decimal: str = "."
-    encoding: str = "utf-8"
-    names_line: int = 1
-    data_line: int = 2
-    sheet: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """The names, units and first rows of a table, as texts."""
 
     path: Path
-    form: Form
+    form: InputPlan
     header: list[str]
     units: dict[str, str]  # from a line of units under the names
     rows: list[list[str]]
@@ -130,7 +118,7 @@ def _from_json(path: Path, most: int) -> Table:
         objects.append(found)
     header = list(dict.fromkeys(key for found in objects for key in found))
     rows = [[found.get(key, "") for key in header] for found in objects]
-    return _checked(Table(path, Form(format="jsonl"), header, {}, rows, lines))
+    return _checked(Table(path, InputPlan(format="jsonl"), header, {}, rows, lines))
 
 
 # -- sheets and text --------------------------------------------------------------------------------------------------
@@ -138,7 +126,7 @@ def _from_json(path: Path, most: int) -> Table:
 
 def _from_sheet(path: Path, sheet: str, most: int) -> Table:
     found = list(islice(cut_lines(path, sheet=sheet), most + _HEAD))
-    return _table(path, Form(sheet=sheet), found, most)
+    return _table(path, InputPlan(sheet=sheet), found, most)
 
 
 def _from_text(path: Path, most: int) -> Table:
@@ -156,13 +144,13 @@ def _from_text(path: Path, most: int) -> Table:
     first = text.splitlines()[:_HEAD]
     if any(len(line) > _LONGEST_LINE for line in first):
         raise ReadingsError("has a line that is too long for a table.")
-    delimiter = _delimiter(first)
+    delimiter = delimiter_of(first)
     found: list[tuple[int, list[str]]] = []
     for item in cut_lines(path, delimiter=delimiter, encoding=encoding):
         if len(found) >= most + _HEAD:
             break
         found.append(item)
-    return _table(path, Form(delimiter=delimiter, encoding=encoding), found, most)
+    return _table(path, InputPlan(delimiter=delimiter, encoding=encoding), found, most)
 
 
 def _cut(line: str, delimiter: str) -> list[str]:
@@ -170,10 +158,10 @@ def _cut(line: str, delimiter: str) -> list[str]:
         cells = next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
         return []
-    return _trimmed(cells)
+    return trimmed(cells)
 
 
-def _trimmed(cells: Sequence[str]) -> list[str]:
+def trimmed(cells: Sequence[str]) -> list[str]:
     """Without the empty cells that separators at the end of a line make."""
     kept = [cell.strip() for cell in cells]
     while kept and not kept[-1]:
@@ -181,7 +169,7 @@ def _trimmed(cells: Sequence[str]) -> list[str]:
     return kept
 
 
-def _delimiter(lines: Sequence[str]) -> str:
+def delimiter_of(lines: Sequence[str]) -> str:
     """The sign that cuts the most lines into one and the same number of cells; a comma only if no other does."""
     best, chosen = (0.0, 0), ","
     for mark in ";\t,":
@@ -201,9 +189,9 @@ def _is_value(text: str) -> bool:
     return any(written_date(text, dates) is not None for dates in DATES)
 
 
-def _table(path: Path, form: Form, found: list[tuple[int, list[str]]], most: int) -> Table:
+def _table(path: Path, form: InputPlan, found: list[tuple[int, list[str]]], most: int) -> Table:
     """Where the names stand, where the rows begin, and what is between: perhaps units."""
-    cut = [(line, _trimmed(cells)) for line, cells in found]
+    cut = [(line, trimmed(cells)) for line, cells in found]
     cut = [(line, cells) for line, cells in cut if cells]
     blank = Table(path, form, [], {}, [], [])
     if not cut:
@@ -231,7 +219,7 @@ def _table(path: Path, form: Form, found: list[tuple[int, list[str]]], most: int
     if decimal != "." and form.sheet is not None:
         # Numbers of a sheet have no decimal sign; texts that look like numbers may have one.
         rows = [(line, [c.replace(".", ",") if _POINT.fullmatch(c) else c for c in cells]) for line, cells in rows]
-    form = Form(form.format, form.delimiter, decimal, form.encoding, names_line, data_line, form.sheet)
+    form = replace(form, decimal=decimal, names_line=names_line, data_line=data_line)
     return _checked(Table(path, form, header, units, [cells for _, cells in rows], [line for line, _ in rows]))
 
 

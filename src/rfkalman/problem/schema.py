@@ -11,9 +11,10 @@ import datetime as dt
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -56,7 +57,7 @@ __all__ = [
     "VelocityTable",
     "Written",
     "dotted",
-    "quantities",
+    "with_values",
 ]
 
 #: What a problem may ask for at most; beyond, it is a mistake or an attack.
@@ -94,7 +95,7 @@ def dotted(parts: tuple[str | int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """The kind of quantity under a key: a name of ``units.DIMENSIONS``, or what its surroundings say."""
+    """What is under a key: a file, or a kind of quantity of ``units.DIMENSIONS`` or as its surroundings say."""
 
     kind: str
 
@@ -112,13 +113,13 @@ class Inside:
 
 def _quantity(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, np.integer, np.floating)):
-        raise PydanticCustomError("quantity", "must be a number or a text with a unit such as '0.3 mm2/s'")
+        raise ValueError("must be a number or a text with a unit such as '0.3 mm2/s'")
     if isinstance(value, str):
         if not value.strip() or len(value) > 80:
-            raise PydanticCustomError("quantity", "must be a number or a text with a unit such as '0.3 mm2/s'")
+            raise ValueError("must be a number or a text with a unit such as '0.3 mm2/s'")
         return value
     if not math.isfinite(value):
-        raise PydanticCustomError("quantity", "must be finite")
+        raise ValueError("must be finite")
     return float(value)
 
 
@@ -127,7 +128,7 @@ def _date(value: Any) -> Any:
     if isinstance(value, (dt.datetime, dt.date)):
         return value.isoformat()
     if not isinstance(value, str) or not 0 < len(value) <= 40:
-        raise PydanticCustomError("date", "must be a date such as '2024-05-01' or '2024-05-01T06:00:00Z'")
+        raise ValueError("must be a date such as '2024-05-01' or '2024-05-01T06:00:00Z'")
     return value
 
 
@@ -141,22 +142,20 @@ def _moment(value: Any) -> Any:
 def _whole_or_auto(value: Any) -> Any:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if value != "auto" and not (whole and 4 <= value <= LIMITS["features"]):
-        raise PydanticCustomError(
-            "count", "must be a whole number from 4 to {most}, or 'auto'", {"most": LIMITS["features"]}
-        )
+        raise ValueError(f"must be a whole number from 4 to {LIMITS['features']}, or 'auto'")
     return value
 
 
 def _share_or_auto(value: Any) -> Any:
     # Below the last of them nothing but rounding noise is left to be kept.
     if value != "auto" and not (isinstance(value, float) and 1e-20 <= value < 1.0):
-        raise PydanticCustomError("share", "must be a number between 0 and 1 (from 1e-20), such as 1e-12, or 'auto'")
+        raise ValueError("must be a number between 0 and 1 (from 1e-20), such as 1e-12, or 'auto'")
     return value
 
 
 def _axis(value: Any) -> Any:
     if not isinstance(value, (int, str)) or isinstance(value, bool) or value == "":
-        raise PydanticCustomError("axis", "must be the name of an axis or its number, 0 for the first")
+        raise ValueError("must be the name of an axis or its number, 0 for the first")
     return value
 
 
@@ -170,8 +169,15 @@ def _limit(value: Any) -> Any:
     return value if isinstance(value, float) and math.isinf(value) else _quantity(value)
 
 
-Quantity = Annotated[float | str, BeforeValidator(_quantity)]
-Limit = Annotated[float | str, BeforeValidator(_limit)]
+if TYPE_CHECKING:
+    # As written, a number or a text; in :attr:`Problem.converted`, which is what everything is computed from, a number.
+    Quantity = float
+    Limit = float
+    QuantityOrAuto = float | Literal["auto"]
+else:
+    Quantity = Annotated[float | str, BeforeValidator(_quantity)]
+    Limit = Annotated[float | str, BeforeValidator(_limit)]
+    QuantityOrAuto = Quantity
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 PathText = Annotated[str, StringConstraints(min_length=1, max_length=4096), BeforeValidator(lambda v: _path(v))]
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -234,7 +240,7 @@ class Written(Section):
     @model_validator(mode="after")
     def _lines(self) -> Self:
         if self.data_line is not None and self.data_line <= (self.names_line or 1):
-            raise PydanticCustomError("lines", "data_line must come after names_line")
+            raise ValueError("data_line must come after names_line")
         return self
 
 
@@ -244,7 +250,9 @@ class Written(Section):
 class Series(Written):
     """A table in time: linear in between, constant beyond its ends."""
 
-    file: PathText = Field(description="CSV file or .xlsx workbook, relative to the problem file.")
+    file: Annotated[PathText, Dim("file")] = Field(
+        description="CSV file or .xlsx workbook, relative to the problem file."
+    )
     dates: Dates | None = Field(None, description="Order of dates that are not ISO 8601.")
     time: Text = Field("time", description="Column of the times: dates, or numbers in time.unit since the start.")
     value: Text = Field("value", description="Column of the values.")
@@ -277,28 +285,26 @@ class UnknownValue(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.process in ("random walk", "integrated random walk") and self.change is None:
-            raise PydanticCustomError(
-                "incomplete",
-                "a " + self.process + " needs `change`, by how much the value typically moves within `per`: "
-                "change = '2 degC', per = '1 d'",
-            )
-        if self.process == "ou" and self.memory is None:
-            raise PydanticCustomError("incomplete", "process 'ou' needs `memory`, the time over which it forgets")
-        allowed = {
-            "fixed": set(),
-            "random walk": {"change", "per"},
-            "ou": {"change", "memory"},
-            "integrated random walk": {"change", "per", "trend"},
-        }[self.process]
+        needed, other = _PROCESSES[self.process]
+        if getattr(self, needed or "process") is None:
+            raise ValueError(_NEEDED[needed].format(self.process))
         for name in ("change", "per", "memory", "trend"):
-            if getattr(self, name) is not None and name not in allowed:
-                raise PydanticCustomError(
-                    "incomplete",
-                    "{name} has no meaning for process '{process}'",
-                    {"name": name, "process": self.process},
-                )
+            if getattr(self, name) is not None and name not in (needed, *other):
+                raise ValueError(f"{name} has no meaning for process '{self.process}'")
         return self
+
+
+#: Of each process: the key that it needs, and those that it may have.
+_PROCESSES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "fixed": ("", ()),
+    "random walk": ("change", ("per",)),
+    "ou": ("memory", ("change",)),
+    "integrated random walk": ("change", ("per", "trend")),
+}
+_NEEDED = {
+    "change": "a {} needs `change`, by how much the value typically moves within `per`: change = '2 degC', per = '1 d'",
+    "memory": "process '{}' needs `memory`, the time over which it forgets",
+}
 
 
 class UnknownTable(Section):
@@ -332,6 +338,16 @@ class _Domain(Section):
         "such as 'edge*', or a list of them.",
     )
 
+    @property
+    def dimension(self) -> int:
+        """Number of axes. That of a mesh is what its axes say, and the file is compared with them when it is read."""
+        return len(self.axes or ["x", "y"])
+
+    @property
+    def axis_names(self) -> list[str]:
+        """Names of the axes."""
+        return list(self.axes) if self.axes is not None else ["x", "y", "z"][: self.dimension]
+
 
 class IntervalDomain(_Domain):
     """A stretch of a line; its parts are x- and x+."""
@@ -339,6 +355,8 @@ class IntervalDomain(_Domain):
     kind: Literal["interval"]
     lower: Annotated[Quantity, Dim("length")]
     upper: Annotated[Quantity, Dim("length")]
+
+    dimension = property(lambda self: 1)
 
 
 class BoxDomain(_Domain):
@@ -348,6 +366,8 @@ class BoxDomain(_Domain):
     lower: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
     upper: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
 
+    dimension = property(lambda self: len(self.lower))
+
 
 class BallDomain(_Domain):
     """A disk or ball, or a ring or shell; its parts are outer and inner."""
@@ -356,6 +376,8 @@ class BallDomain(_Domain):
     centre: Annotated[list[Quantity], Dim("length")] = Field(min_length=2, max_length=3)
     radius: Annotated[Quantity, Dim("width")]
     inner_radius: Annotated[Quantity | None, Dim("width")] = None
+
+    dimension = property(lambda self: len(self.centre))
 
 
 Ring = list[Annotated[list[float], Field(min_length=2, max_length=2)]]
@@ -367,21 +389,24 @@ class PolygonDomain(_Domain):
     kind: Literal["polygon"]
     exterior: Ring | None = Field(None, max_length=LIMITS["vertices"], description="Vertices in order, in `unit`.")
     holes: list[Ring] = Field(default_factory=list, max_length=1000)
-    file: PathText | None = Field(None, description="GeoJSON file with one Polygon, in plane coordinates.")
+    file: Annotated[PathText | None, Dim("file")] = Field(
+        None, description="GeoJSON file with one Polygon, in plane coordinates."
+    )
     file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
+
+    dimension = property(lambda self: 2)
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.exterior is None) == (self.file is None):
-            raise PydanticCustomError("incomplete", "a polygon needs either `exterior` (vertices) or `file` (GeoJSON)")
+            raise ValueError("a polygon needs either `exterior` (vertices) or `file` (GeoJSON)")
         if self.file is not None and self.file_unit is None:
-            raise PydanticCustomError(
-                "incomplete",
+            raise ValueError(
                 "a GeoJSON file holds degrees by its standard: say file_unit = 'degree' (with sensors.origin), or "
-                "project it and say with `file_unit` in which unit of length its coordinates are",
+                "project it and say with `file_unit` in which unit of length its coordinates are"
             )
         if self.file is not None and self.holes:
-            raise PydanticCustomError("incomplete", "holes come with the file; leave `holes` out")
+            raise ValueError("holes come with the file; leave `holes` out")
         return self
 
 
@@ -389,7 +414,7 @@ class MeshDomain(_Domain):
     """A mesh file (gmsh, VTK, ...); its parts and regions are the physical names."""
 
     kind: Literal["mesh"]
-    file: PathText
+    file: Annotated[PathText, Dim("file")]
     file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
 
 
@@ -432,11 +457,8 @@ class Layers(Section):
     @model_validator(mode="after")
     def _matching(self) -> Self:
         if len(self.values) != len(self.interfaces) + 1:
-            raise PydanticCustomError(
-                "incomplete",
-                "{n} interfaces make {m} layers, but values has {k}",
-                {"n": len(self.interfaces), "m": len(self.interfaces) + 1, "k": len(self.values)},
-            )
+            n = len(self.interfaces)
+            raise ValueError(f"{n} interfaces make {n + 1} layers, but values has {len(self.values)}")
         return self
 
 
@@ -451,9 +473,7 @@ class Profile(Section):
     @model_validator(mode="after")
     def _matching(self) -> Self:
         if len(self.values) != len(self.knots):
-            raise PydanticCustomError(
-                "incomplete", "{n} knots need {n} values; got {k}", {"n": len(self.knots), "k": len(self.values)}
-            )
+            raise ValueError(f"{len(self.knots)} knots need {len(self.knots)} values; got {len(self.values)}")
         return self
 
 
@@ -544,15 +564,12 @@ class Condition(Section):
     def _one(self) -> Self:
         given = [n for n in ("value", "flux", "coefficient", "periodic", "unknown") if getattr(self, n) is not None]
         if len(given) != 1:
-            raise PydanticCustomError(
-                "condition",
-                "give exactly one of value, flux, coefficient (with ambient), periodic, unknown; got {given}",
-                {"given": ", ".join(given) or "none"},
+            shown = ", ".join(given) or "none"
+            raise ValueError(
+                f"give exactly one of value, flux, coefficient (with ambient), periodic, unknown; got {shown}"
             )
         if (self.ambient is not None) != (given == ["coefficient"]):
-            raise PydanticCustomError(
-                "condition", "coefficient and ambient go together: { coefficient = '1 mm/h', ambient = '8 degC' }"
-            )
+            raise ValueError("coefficient and ambient go together: { coefficient = '1 mm/h', ambient = '8 degC' }")
         return self
 
 
@@ -593,7 +610,7 @@ class PointSource(Section):
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
         if (self.place is None) == (self.sensor is None):
-            raise PydanticCustomError("incomplete", "a source needs either `place` or `sensor`")
+            raise ValueError("a source needs either `place` or `sensor`")
         return self
 
 
@@ -632,7 +649,7 @@ class Features(Section):
     count: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=4, le=LIMITS["features"])], BeforeValidator(_whole_or_auto)
     ] = Field("auto", description="Number of features drawn.")
-    length_scale: Annotated[Quantity, Dim("width?")] = Field("auto", description="A length, or 'auto'.")
+    length_scale: Annotated[QuantityOrAuto, Dim("width?")] = Field("auto", description="A length, or 'auto'.")
     floor: Annotated[Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)], BeforeValidator(_share_or_auto)] = (
         Field("auto", description="Directions with less than this share of the largest mass are dropped.")
     )
@@ -672,7 +689,9 @@ def _name(value: Any) -> Any:
 class Sensors(Written):
     """Where readings are taken and how good they are."""
 
-    file: PathText | None = Field(None, description="CSV file with a header line, or .xlsx workbook.")
+    file: Annotated[PathText | None, Dim("file")] = Field(
+        None, description="CSV file with a header line, or .xlsx workbook."
+    )
     table: list[SensorEntry] = Field(default_factory=list, max_length=LIMITS["sensors"])
     id: Text = Field("id", description="Column of the names.")
     coordinates: list[Text] | None = Field(
@@ -701,24 +720,16 @@ class Sensors(Written):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.file is None) == (not self.table):
-            raise PydanticCustomError("incomplete", "give either `file` or [[sensors.table]] entries")
+            raise ValueError("give either `file` or [[sensors.table]] entries")
         if self.origin is not None:
             if self.file is None or self.coordinates is None:
-                raise PydanticCustomError(
-                    "incomplete", "`origin` goes with `file` and coordinates = [latitude column, longitude column]"
-                )
+                raise ValueError("`origin` goes with `file` and coordinates = [latitude column, longitude column]")
             if not (abs(self.origin[0]) <= 90.0 and abs(self.origin[1]) <= 360.0):
-                raise PydanticCustomError("origin", "`origin` must be [latitude, longitude] in degrees")
-        names = [entry.id for entry in self.table]
-        twice = {name for name in names if names.count(name) > 1} if len(names) < 2000 else _twice(names)
+                raise ValueError("`origin` must be [latitude, longitude] in degrees")
+        twice = [name for name, count in Counter(entry.id for entry in self.table).items() if count > 1]
         if twice:
-            raise PydanticCustomError("twice", "the sensor {name} is listed twice", {"name": repr(min(twice))})
+            raise ValueError(f"the sensor {min(twice)!r} is listed twice")
         return self
-
-
-def _twice(names: list[str]) -> set[str]:
-    seen: set[str] = set()
-    return {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
 
 
 class TimeSection(Section):
@@ -794,34 +805,30 @@ class Output(Section):
 
 # -- walking the quantities -------------------------------------------------------------------------------------------
 
+Key = tuple[str | int, ...]
+_S = TypeVar("_S", bound=BaseModel)
 
-def quantities(
-    section: BaseModel, at: tuple[str | int, ...] = (), inside: Inside | None = None
-) -> Iterator[tuple[tuple[str | int, ...], float | str, str]]:
-    """Every quantity of a section: its key, the value as written, and the kind it must be."""
+
+def with_values(section: _S, change: Callable[[Key, Any, str], Any], at: Key, inside: Any = None) -> _S:
+    """The section with every value of a kind replaced by what ``change`` makes of its key, the value and the kind."""
+    found = {}
     for name, info in type(section).model_fields.items():
-        value = getattr(section, name)
-        if value is None:
-            continue
         kind = next((m.kind for m in info.metadata if isinstance(m, Dim)), None)
         around = next((m for m in info.metadata if isinstance(m, Inside)), inside)
-        if kind in ("@value", "@spread") and around is not None:
+        value = getattr(section, name)
+        if kind in ("@value", "@spread"):
             kind = around.value if kind == "@value" else around.spread
-        if kind == "width?":
+        elif kind == "width?":
             kind = None if value == "auto" else "width"
-        yield from _each(value, (*at, name), kind, around)
+        found[name] = _replaced(value, change, (*at, name), kind, around)
+    return type(section).model_construct(section.model_fields_set, **found)
 
 
-def _each(
-    value: Any, at: tuple[str | int, ...], kind: str | None, inside: Inside | None
-) -> Iterator[tuple[tuple[str | int, ...], float | str, str]]:
+def _replaced(value: Any, change: Callable[[Key, Any, str], Any], at: Key, kind: str | None, inside: Any) -> Any:
     if isinstance(value, BaseModel):
-        yield from quantities(value, at, inside)
-    elif isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _each(entry, (*at, key), kind, inside)
-    elif isinstance(value, (list, tuple)):
-        for i, entry in enumerate(value):
-            yield from _each(entry, (*at, i), kind, inside)
-    elif kind is not None and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        yield at, value, kind
+        return with_values(value, change, at, inside)
+    if isinstance(value, Mapping):
+        return {key: _replaced(entry, change, (*at, key), kind, inside) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_replaced(entry, change, (*at, i), kind, inside) for i, entry in enumerate(value)]
+    return value if kind is None or value is None else change(at, value, kind)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel
 
 from ..core.checks import FloatArray
-from ..core.errors import RFKalmanError
 from ..domains import Mesh, Polygon
 from ..io.readings import ReadingsError, is_workbook
 from ..io.texts import cut_lines, number
-from ..io.timestamps import TimeRule
-from ..job import Clock
+from ..io.timestamps import TimeRule, Zone
+from ..job import Clock, TableFormat
 from ..physics.conditions import TimeSeries
 from .errors import Complaint, ProblemError
+from .forms import delimiter_of, trimmed
 from .places import FARTHEST_M, local_plane
-from .schema import LIMITS, Series, Written, dotted
+from .schema import LIMITS, Series, Written
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -32,10 +31,35 @@ __all__ = ["Columns", "mesh", "outline", "read_columns", "read_sensors", "time_s
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of a table as texts, and the line of each row."""
+    """Columns of a table as texts, and the line of each row; what is wrong with it gathers, to be said at once."""
 
+    key: str
+    path: Path
+    decimal: str
     texts: dict[str, list[str]]
-    lines: list[int]
+    lines: list[int] = field(default_factory=list)
+    wrong: list[Complaint] = field(default_factory=list)
+
+    def complain(self, line: int, text: str, key: str = "") -> None:
+        """Remember what is wrong with a line."""
+        self.wrong.append(Complaint(key or self.key, f"{self.path.name}, line {line}{text}"))
+
+    def floats(self, name: str, key: str = "", empty: float = math.nan) -> FloatArray:
+        """The numbers of a column; cells that hold none are complained of, each by its line."""
+        values = np.empty(len(self.lines))
+        for i, (line, text) in enumerate(zip(self.lines, self.texts[name], strict=True)):
+            found = empty if text == "" else number(text, self.decimal)
+            values[i] = math.nan if found is None else found
+            if not math.isfinite(values[i]):
+                comma = found is None and "," in text and number(text.replace(",", ".")) is not None
+                hint = " (a decimal comma? say so with decimal = ',')" if comma else ""
+                self.complain(line, f", column {name!r}: must be a number{hint}; got {text!r:.40}.", key)
+        return values
+
+    def require_right(self, problem: Problem) -> None:
+        """Refuse the table if anything was complained of."""
+        if self.wrong:
+            raise ProblemError(self.wrong, problem.file)
 
 
 def written(given: Written) -> dict[str, Any]:
@@ -47,34 +71,26 @@ def written(given: Written) -> dict[str, Any]:
 def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
     """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
     _require_size(problem, key, path)
-    names_line = given.names_line or 1
-    data_line = given.data_line or names_line + 1
-    header: list[str] = []
-    places: list[int] = []
-    found = Columns({name: [] for name in wanted}, [])
-    complaints: list[Complaint] = []
+    form, header, places = TableFormat(**written(given)), list[str](), list[int]()
+    found = Columns(key, path, form.decimal, {name: [] for name in wanted})
+    how = {"encoding": form.encoding, "sheet": form.sheet, "decimal": form.decimal}
     try:
-        how = {"encoding": given.encoding or "utf-8", "sheet": given.sheet, "decimal": given.decimal or "."}
-        for line, cells in cut_lines(path, delimiter=_delimiter(path, names_line), **how):  # type: ignore[arg-type]
-            if line == names_line:
-                header = cells
-                while header and not header[-1]:
-                    header.pop()
-                missing = [name for name in wanted if name not in header]
-                if missing:
-                    shown = f"its columns are {', '.join(header)[:200]}."
-                    texts = [f"{path.name} has no column {name!r}; {shown}" for name in missing]
+        for line, cells in cut_lines(path, delimiter=_delimiter(path, form.names_line), **how):  # type: ignore[arg-type]
+            if line == form.names_line:
+                header = trimmed(cells)
+                shown = f"its columns are {', '.join(header)[:200]}."
+                texts = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
+                if texts:
                     raise ProblemError([Complaint(key, text) for text in texts], problem.file)
                 places = [header.index(name) for name in wanted]
-            if line < data_line or not header:
+            if line < form.first_line or not header:
                 continue
             if len(found.lines) >= limit:
                 raise problem.error(key, f"{path.name} has more than {limit} lines.")
             if is_workbook(path):
                 cells += [""] * (len(header) - len(cells))
             if len(cells) < len(header) or any(cells[len(header) :]):
-                count = f"{len(cells)} fields under a header of {len(header)}"
-                complaints.append(Complaint(key, f"{path.name}, line {line}: {count}."))
+                found.complain(line, f": {len(cells)} fields under a header of {len(header)}.")
                 continue
             found.lines.append(line)
             for name, place in zip(wanted, places, strict=True):
@@ -84,51 +100,26 @@ def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted:
     except ReadingsError as error:
         raise problem.error(key, f"{path.name}: {error}") from error
     if not header:
-        raise problem.error(key, f"{path.name} has no column names on line {names_line}.")
-    if complaints:
-        raise ProblemError(complaints, problem.file)
+        raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
+    found.require_right(problem)
     return found
 
 
 def _delimiter(path: Path, names_line: int) -> str:
-    """The one of comma, semicolon and tab that the line of names has most of."""
     if is_workbook(path):
         return ","
-    with path.open("rb") as stream:
-        line = b""
-        for _ in range(names_line):
-            line = stream.readline(1_000_000)
-    return max(",;\t", key=lambda mark: line.count(mark.encode()))
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        first = [stream.readline(1_000_000) for _ in range(names_line + 20)]
+    return delimiter_of(first[names_line - 1 :])
 
 
-def missing_files(problem: Problem, readable: Set[str]) -> list[Complaint]:
+def missing_files(problem: Problem) -> list[Complaint]:
     """Files of the problem that are not there; tables of readings may still come, and are left out."""
     found = []
-    for section in ("domain", "physics", "sensors"):
-        if section in readable:
-            for at, text in files_of(getattr(problem, section), (section,)):
-                path = problem.path(text)
-                if not path.is_file():
-                    why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
-                    found.append(Complaint(dotted(at), f"the file {str(path)!r} {why}."))
-    return found
-
-
-def files_of(section: BaseModel, at: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], str]]:
-    """Every ``file`` key of a section and the tables below it."""
-    found: list[tuple[tuple[str | int, ...], str]] = []
-    for name in type(section).model_fields:
-        value, here = getattr(section, name), (*at, name)
-        if name == "file" and isinstance(value, str):
-            found.append((here, value))
-        elif isinstance(value, BaseModel):
-            found += files_of(value, here)
-        elif isinstance(value, Mapping):
-            for key, entry in value.items():
-                found += files_of(entry, (*here, key)) if isinstance(entry, BaseModel) else []
-        elif isinstance(value, list):
-            for i, entry in enumerate(value):
-                found += files_of(entry, (*here, i)) if isinstance(entry, BaseModel) else []
+    for key, path in problem.referenced():
+        if not path.is_file():
+            why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
+            found.append(Complaint(key, f"the file {str(path)!r} {why}."))
     return found
 
 
@@ -143,43 +134,16 @@ def _require_size(problem: Problem, key: str, path: Path) -> None:
         raise problem.error(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read.")
 
 
-def _floats(
-    key: str,
-    path: Path,
-    table: Columns,
-    name: str,
-    decimal: str | None,
-    complaints: list[Complaint],
-    empty: float = math.nan,
-) -> FloatArray:
-    """The numbers of a column; cells that hold none are complained of, each by its line."""
-    values = np.empty(len(table.lines))
-    for i, (line, text) in enumerate(zip(table.lines, table.texts[name], strict=True)):
-        found = empty if text == "" else number(text, decimal or ".")
-        values[i] = math.nan if found is None else found
-        if not math.isfinite(values[i]):
-            what = "must be a number" + (_about_decimals(text) if found is None else "")
-            complaints.append(Complaint(key, f"{path.name}, line {line}, column {name!r}: {what}; got {text!r:.40}."))
-    return values
-
-
-def _about_decimals(text: str) -> str:
-    commas = text.replace(",", ".")
-    return " (a decimal comma? say so with decimal = ',')" if "," in text and number(commas) is not None else ""
-
-
 def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
     """Ids, coordinates (n, d), noise stds and offset stds (0: none) in the units of the problem."""
     sensors = problem.sensors
     if sensors.file is None:
         ids = tuple(entry.id for entry in sensors.table)
-        coords = np.array([problem.numbers(f"sensors.table[{i}].at") for i in range(len(ids))])
-
-        def listed(what: str, default: float) -> FloatArray:
-            common = problem.given(f"sensors.{what}", default)
-            return np.array([problem.given(f"sensors.table[{i}].{what}", common) for i in range(len(ids))])
-
-        noise, offset = listed("noise", math.nan), listed("offset", 0.0)
+        coords = np.array([entry.at for entry in sensors.table])
+        noise = np.array([sensors.noise if entry.noise is None else entry.noise for entry in sensors.table])
+        offset = np.array(
+            [(sensors.offset or 0.0) if entry.offset is None else entry.offset for entry in sensors.table]
+        )
     else:
         ids, coords, noise, offset = _sensor_file(problem)
     known = set(ids)
@@ -193,43 +157,36 @@ def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
 
 
 def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
-    sensors, path, key = problem.sensors, problem.path(str(problem.sensors.file)), "sensors.file"
+    sensors, path = problem.sensors, problem.path(str(problem.sensors.file))
     axes = sensors.coordinates if sensors.coordinates is not None else problem.axes
     extra = [name for name in (sensors.noise_column, sensors.offset_column) if name is not None]
-    table = read_columns(problem, key, path, sensors, [sensors.id, *axes, *extra], LIMITS["sensors"])
+    table = read_columns(problem, "sensors.file", path, sensors, [sensors.id, *axes, *extra], LIMITS["sensors"])
     ids = tuple(table.texts[sensors.id])
-    wrong: list[Complaint] = []
     seen: dict[str, int] = {}
     for line, name in zip(table.lines, ids, strict=True):
         if not name:
-            wrong.append(Complaint(key, f"{path.name}, line {line}: the sensor has no name in column {sensors.id!r}."))
+            table.complain(line, f": the sensor has no name in column {sensors.id!r}.")
         elif name in seen:
-            again = f"the sensor {name!r} is listed twice (first on line {seen[name]})."
-            wrong.append(Complaint(key, f"{path.name}, line {line}: {again}"))
+            table.complain(line, f": the sensor {name!r} is listed twice (first on line {seen[name]}).")
         seen.setdefault(name, line)
-
-    def column(what: str, name: str, empty: float = math.nan) -> FloatArray:
-        return _floats(what, path, table, name, sensors.decimal, wrong, empty)
-
-    coords = np.stack([column(key, name) for name in axes], axis=1)
-    common = problem.given("sensors.noise", math.nan)
+    coords = np.stack([table.floats(name) for name in axes], axis=1)
+    common = math.nan if sensors.noise is None else sensors.noise
     noise = np.full(len(ids), common)
     if sensors.noise_column is not None:
-        noise = column("sensors.noise_column", sensors.noise_column, common)
-    offset = np.full(len(ids), problem.given("sensors.offset", 0.0))
+        noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
+    offset = np.full(len(ids), sensors.offset or 0.0)
     if sensors.offset_column is not None:
-        offset = column("sensors.offset_column", sensors.offset_column, 0.0)
+        offset = table.floats(sensors.offset_column, "sensors.offset_column", 0.0)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
         if sigma <= 0.0:
-            text = f"{path.name}, line {line}: the noise std of {name!r} must be positive; got {sigma:g}."
-            wrong.append(Complaint("sensors.noise_column", text))
+            text = f": the noise std of {name!r} must be positive; got {sigma:g}."
+            table.complain(line, text, "sensors.noise_column")
         if shift < 0.0:
-            text = f"{path.name}, line {line}: the offset std of {name!r} must not be negative; got {shift:g}."
-            wrong.append(Complaint("sensors.offset_column", text))
-    if not wrong:
-        coords = _placed(problem, coords, ids, wrong)
-    if wrong:
-        raise ProblemError(wrong, problem.file)
+            text = f": the offset std of {name!r} must not be negative; got {shift:g}."
+            table.complain(line, text, "sensors.offset_column")
+    if not table.wrong:
+        coords = _placed(problem, coords, ids, table.wrong)
+    table.require_right(problem)
     return ids, coords, noise, offset
 
 
@@ -256,34 +213,21 @@ def time_series(problem: Problem, key: str, series: Series, kind: str, clock: Cl
     """A table in time, in the units of the problem; ``kind`` is what its values are."""
     path = problem.path(series.file)
     table = read_columns(problem, f"{key}.file", path, series, [series.time, series.value], LIMITS["table_rows"])
-    texts = table.texts[series.time]
-    try:
+    with problem.blaming(f"{key}.unit"):
         unit = "" if series.unit is None else f" {series.unit}"
         zero, one = (problem.units.convert(f"{number}{unit}", kind) for number in (0, 1))
-    except RFKalmanError as error:
-        raise problem.error(f"{key}.unit", str(error)) from error
-    wrong: list[Complaint] = []
-    values = zero + (one - zero) * _floats(f"{key}.value", path, table, series.value, series.decimal, wrong)
-    if wrong:
-        raise ProblemError(wrong, problem.file)
-    times = np.empty(len(texts))
+    values = zero + (one - zero) * table.floats(series.value, f"{key}.value")
+    table.require_right(problem)
     rule = moments(problem, series.dates)
-    for i, text in enumerate(texts):
-        times[i] = _model_time(problem, f"{key}.time", text, clock, rule)
-    try:
-        return TimeSeries(times, values)
-    except RFKalmanError as error:
-        raise problem.error(f"{key}.file", f"{path.name}: {error}") from error
+    times = [_model_time(problem, f"{key}.time", text, clock, rule) for text in table.texts[series.time]]
+    with problem.blaming(f"{key}.file", f"{path.name}: "):
+        return TimeSeries(np.array(times), values)
 
 
 def moments(problem: Problem, dates: str | None = None) -> TimeRule:
     """How dates of the problem file and of its tables are read."""
-    from ..io.timestamps import Zone
-
-    try:
+    with problem.blaming("time.zone"):
         return TimeRule(zone=None if problem.time.zone is None else Zone(problem.time.zone), dates=dates)
-    except RFKalmanError as error:
-        raise problem.error("time.zone", str(error)) from error
 
 
 def moment_ns(problem: Problem, key: str, text: str, rule: TimeRule) -> int:

@@ -7,9 +7,10 @@ an answer stands there; lines that end in ``CHECK`` hold a guess from the data.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import RFKalmanError
+from ..job.plan import TableFormat
 from .errors import Complaint, ProblemError
-from .forms import Form, look
-from .guesses import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
+from .forms import look
+from .init import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
 from .schema import LIMITS, Input
 from .units import Units
 
@@ -101,16 +103,26 @@ def problem_text(
         read = look(Path(readings), _LOOKED_AT, lambda table: guess_readings(table, found.ids))
     unit = (read.unit if read is not None and read.unit else None) or found.noise_unit
     name = read.quantity if read is not None and read.quantity else "field"
-    lines = ["version = 1", f"title = {_quoted(title or name + ' from ' + str(found.n) + ' sensors')}", ""]
-    lines += _domain_lines(found)
-    lines += ["", "[field]", f"name = {_quoted(name)}"]
-    lines += [_line("unit", _quoted(unit), "") if unit else _line("unit", '"?"', "such as degC, m, ug/l", FILL_IN)]
-    lines += ["", *_physics_lines(found, read)]
-    lines += ["", *_prior_lines(found, read)]
-    lines += ["", *_sensor_lines(found, read, _relative(sensors, place))]
-    lines += ["", *_time_lines(read)]
-    lines += ["", *_input_lines(read, None if readings is None else _relative(readings, place))]
-    lines += ["", "[output]", 'folder = "out"']
+    lines = _Lines()
+    lines.key("version", 1)
+    lines.key("title", title or f"{name} from {found.n} sensors")
+    _domain(lines, found)
+    lines.section("field")
+    lines.key("name", name)
+    lines.key("unit", unit) if unit else lines.ask("unit", "such as degC, m, ug/l")
+    _physics(lines, found, read)
+    _prior(lines, found, read)
+    _sensors(lines, found, read, _relative(sensors, place))
+    _time(lines, read)
+    lines.section("input")
+    if read is None or readings is None:
+        lines.ask("files", "tables of readings", ["?"])
+        lines += ['# time = "time"', '# sensor = "sensor_id"', '# value = "value"']
+        lines.key("# range", *_NO_RANGE)
+    else:
+        _input(lines, read, _relative(readings, place))
+    lines.section("output")
+    lines.key("folder", "out")
     marked = sum(line.endswith(FILL_IN) for line in lines)
     head = [
         "# Every quantity is a number in the units of this file (domain.unit, time.unit, field.unit) or a text with",
@@ -119,7 +131,7 @@ def problem_text(
         "# Then: rfkalman check, rfkalman run.",
     ]
     for table in [found.table] if read is None else [found.table, read.table]:
-        head += [_comment(f"{_NOTICED}{table.path.name}: {remark}") for remark in table.remarks]
+        head += [_printable(f"{_NOTICED}{table.path.name}: {remark}") for remark in table.remarks]
     return "\n".join([*head, *lines]) + "\n"
 
 
@@ -148,22 +160,31 @@ def to_fill_in(text: str) -> tuple[int, ...]:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _quoted(text: Any) -> str:
-    clean = "".join(c if c >= " " and c != "\x7f" else " " for c in str(text))
-    return '"' + clean.replace("\\", "\\\\").replace('"', '\\"') + '"'
+class _Lines(list[str]):
+    """The lines of a problem file, one key after the other."""
+
+    def section(self, name: str, *comments: str) -> None:
+        self.extend(["", *(f"# {comment}" for comment in comments), f"[{name}]"])
+
+    def key(self, name: str, value: Any, comment: str = "", mark: str = "") -> None:
+        text, note = f"{name} = {_toml(value)}", " ".join(part for part in (comment, mark) if part)
+        self.append(f"{text:<38}  # {note}" if note else text)
+
+    def ask(self, name: str, comment: str = "", value: Any = "?") -> None:
+        self.key(name, value, comment, FILL_IN)
 
 
-def _comment(text: str) -> str:
+def _printable(text: str) -> str:
     return "".join(c if c >= " " and c != "\x7f" else " " for c in text)
 
 
-def _list(texts: Sequence[Any]) -> str:
-    return "[" + ", ".join(_quoted(t) for t in texts) + "]"
-
-
-def _line(key: str, value: str, comment: str = "", mark: str = "") -> str:
-    text, note = f"{key} = {value}", " ".join(part for part in (comment, mark) if part)
-    return f"{text:<38}  # {note}" if note else text
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
+        return f'"{_printable(text)}"'
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+    return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, (list, tuple)) else repr(value)
 
 
 def _relative(path: str | os.PathLike[str], folder: Path) -> str:
@@ -174,236 +195,202 @@ def _relative(path: str | os.PathLike[str], folder: Path) -> str:
         return Path(path).absolute().as_posix()
 
 
-def _figure(x: float, digits: int = 2) -> str:
-    """A number to so many significant digits, as TOML writes it."""
-    text = f"{float(f'{x:.{digits}g}')!r}"
-    return text if text != "-0.0" else "0.0"
+def _rounded(x: float, digits: int = 2) -> float:
+    """A number to so many significant digits, as it is written in the file."""
+    return float(f"{x:.{digits}g}") + 0.0  # no -0.0
 
 
-def _outward(low: float, high: float, margin: float) -> tuple[str, str]:
+def _outward(low: float, high: float, margin: float) -> tuple[float, float]:
     """Limits with a margin, rounded away from the middle."""
     step = 10.0 ** math.floor(math.log10(max(high - low, 1e-12))) / 10.0
     ends = math.floor((low - margin) / step + 1e-9) * step, math.ceil((high + margin) / step - 1e-9) * step
-    return tuple(_figure(end, 12) for end in ends)  # type: ignore[return-value]
+    return _rounded(ends[0], 12), _rounded(ends[1], 12)
 
 
-def _domain_lines(found: SensorGuess) -> list[str]:
+def _domain(lines: _Lines, found: SensorGuess) -> None:
     low, high = found.coords.min(axis=0), found.coords.max(axis=0)
     wide = float((high - low).max()) or 1.0
     pairs = [_outward(float(a), float(b), 0.1 * wide) for a, b in zip(low, high, strict=True)]
+    lines.section("domain")
     if len(found.axes) == 1:
-        lower, upper = pairs[0]
         from_surface = found.axes[0] == "depth" and low[0] >= 0.0
-        lines = ["[domain]", 'kind = "interval"']
-        lines += [_line("lower", "0.0" if from_surface else lower, "the surface" if from_surface else "", CHECK)]
-        lines += [_line("upper", upper, "beyond the last sensor", CHECK)]
+        lines.key("kind", "interval")
+        lines.key("lower", 0.0 if from_surface else pairs[0][0], "the surface" if from_surface else "", CHECK)
+        lines.key("upper", pairs[0][1], "beyond the last sensor", CHECK)
     else:
-        lines = ["[domain]", _line("kind", '"box"', "or polygon (exterior or a GeoJSON file), ball, mesh")]
-        lines += [f"lower = [{', '.join(a for a, _ in pairs)}]"]
-        upper = f"[{', '.join(b for _, b in pairs)}]"
-        lines += [_line("upper", upper, "a tenth beyond the sensors; is the wall there?", CHECK)]
+        lines.key("kind", "box", "or polygon (exterior or a GeoJSON file), ball, mesh")
+        lines.key("lower", [a for a, _ in pairs])
+        lines.key("upper", [b for _, b in pairs], "a tenth beyond the sensors; is the wall there?", CHECK)
     known = "of coordinates and results" if found.unit_known else "the table names no unit of length: metres assumed"
     if found.origin is not None:
         known = "latitude and longitude become distances east and north of sensors.origin"
-    lines += [_line("unit", _quoted(found.unit), known, "" if found.unit_known else CHECK)]
-    lines += [f"axes = {_list(found.axes)}"]
-    return lines
+    lines.key("unit", found.unit, known, "" if found.unit_known else CHECK)
+    lines.key("axes", found.axes)
 
 
-def _physics_lines(found: SensorGuess, read: ReadingGuess | None) -> list[str]:
-    pace = None if read is None else read.pace
-    lines = [
-        "[physics]",
+def _physics(lines: _Lines, found: SensorGuess, read: ReadingGuess | None) -> None:
+    d, per = len(found.axes), "1 h" if read is None else f"1 {read.unit_of_time}"
+    lines.section("physics")
+    lines += [
         "# capacity du/dt = div(diffusion grad u) - velocity . grad u - reaction u + source.",
         "# Diffusion: about 0.5 mm2/s for heat in soil; a transmissivity for drawdown, with capacity = storativity;",
         "# a dispersion for a plume; for air in a city whatever evens out differences (some 0.1 km2/h).",
-        _line("diffusion", '"?"', "", FILL_IN),
+    ]
+    lines.ask("diffusion")
+    lines += [
         "# capacity = 1.0",
-        f"# velocity = [{', '.join(['0.0'] * len(found.axes))}]",
+        f"# velocity = {[0.0] * d}",
         '# reaction = "0 1/d"',
         "# What the equation leaves out: too small, and the bands are overconfident; too large, and it only smooths.",
     ]
-    per = f'"1 {read.unit_of_time}"' if read is not None else '"1 h"'
-    share = 0.1 if len(found.axes) == 1 else 1.0
-    change = '"?"' if pace is None else _figure(share * pace)
-    length = _figure(_length(found))
-    lines += [
-        _line(
-            "process_noise",
-            f"{{ change = {change}, per = {per}, length = {length} }}",
-            "",
-            FILL_IN if pace is None else CHECK,
-        )
-    ]
-    if len(found.axes) == 1:
+    change = "?" if read is None else _rounded((0.1 if d == 1 else 1.0) * read.pace)
+    mark = FILL_IN if read is None else CHECK
+    lines.key("process_noise", {"change": change, "per": per, "length": _length(found)}, "", mark)
+    if d == 1:
         lines += [
             "",
             "# Unknown values at both ends, estimated with the field. A known value: { value = 10.0 }, a closed end:",
             '# { flux = 0.0 }, exchange with air: { coefficient = "1 mm/h", ambient = 10.0 }.',
         ]
         for part, factor in (("x-", 3.0), ("x+", 0.3)):
-            if read is None or pace is None:
-                inner = 'mean = "?", std = "?", change = "?", per = "1 h"'
-            else:
-                inner = (
-                    f"mean = {_figure(read.first, 3)}, std = {_figure(2.0 * read.spread)}, "
-                    f"change = {_figure(factor * pace)}, per = {per}"
-                )
-            mark = FILL_IN if read is None else CHECK
-            lines += [_line(f'boundary."{part}".unknown', f"{{ {inner} }}", "", mark)]
+            unknown: dict[str, Any] = {"mean": "?", "std": "?", "change": "?", "per": per}
+            if read is not None:
+                unknown["mean"], unknown["std"] = _rounded(read.first, 3), _rounded(2.0 * read.spread)
+                unknown["change"] = _rounded(factor * read.pace)
+            lines.key(f'boundary."{part}".unknown', unknown, "", mark)
     else:
         lines += [
             "",
             "# Walls are closed where nothing is said: nothing passes. A known value: { value = 0.0 }.",
             '# boundary."*" = { flux = 0.0 }',
         ]
-    middle = ", ".join(_figure(float(x), 4) for x in np.median(found.coords, axis=0))
     lines += [
         "",
         "# A well, a leak, a heater: its place, and its strength (an integral over the domain), known or not.",
         "# [[physics.sources]]",
         '# name = "leak"',
-        f"# place = [{middle}]",
-        f"# strength = {{ unknown = {{ std = 1.0, change = 0.5, per = {per} }} }}",
+        f"# place = {[_rounded(float(x), 4) for x in np.median(found.coords, axis=0)]}",
+        f'# strength = {{ unknown = {{ std = 1.0, change = 0.5, per = "{per}" }} }}',
     ]
-    return lines
 
 
 def _length(found: SensorGuess) -> float:
     """A correlation length: some distances of sensors, at most a third of the domain."""
-    return min(2.0 * found.spacing, float(found.extent.max()) / 3.0 or 1.0)
+    return _rounded(min(2.0 * found.spacing, float(found.extent.max()) / 3.0 or 1.0))
 
 
-def _prior_lines(found: SensorGuess, read: ReadingGuess | None) -> list[str]:
-    lines = ["# What is believed of the field at time.start.", "[prior]"]
+def _prior(lines: _Lines, found: SensorGuess, read: ReadingGuess | None) -> None:
+    lines.section("prior", "What is believed of the field at time.start.")
     if read is None:
-        lines += [_line("mean", '"?"', "a typical value", FILL_IN)]
-        lines += [_line("std", '"?"', "how far off it may be", FILL_IN)]
+        lines.ask("mean", "a typical value")
+        lines.ask("std", "how far off it may be")
     else:
-        lines += [_line("mean", _figure(read.first, 3), "the median of the sensors' first readings", CHECK)]
-        lines += [_line("std", _figure(2.0 * read.spread), "twice the spread of all readings", CHECK)]
-    return [*lines, _line("length", _figure(_length(found)), "over which the field varies", CHECK)]
+        lines.key("mean", _rounded(read.first, 3), "the median of the sensors' first readings", CHECK)
+        lines.key("std", _rounded(2.0 * read.spread), "twice the spread of all readings", CHECK)
+    lines.key("length", _length(found), "over which the field varies", CHECK)
 
 
-def _sensor_lines(found: SensorGuess, read: ReadingGuess | None, path: str) -> list[str]:
-    lines = ["[sensors]", f"file = {_quoted(path)}", f"id = {_quoted(found.id)}"]
-    lines += _form_lines(found.table.form)
-    lines += [f"coordinates = {_list(found.columns)}"]
+def _sensors(lines: _Lines, found: SensorGuess, read: ReadingGuess | None, path: str) -> None:
+    lines.section("sensors")
+    lines.key("file", path)
+    lines.key("id", found.id)
+    _form(lines, found.table.form)
+    lines.key("coordinates", found.columns)
     if found.origin is not None:
-        origin = f"[{found.origin[0]!r}, {found.origin[1]!r}]"
-        lines += [_line("origin", origin, "latitude, longitude: where x and y are 0; distances are true from here")]
+        lines.key("origin", found.origin, "latitude, longitude: where x and y are 0; distances are true from here")
     if found.origin is None or len(found.columns) > 2:
-        lines += [f"unit = {_quoted(found.unit)}"]
+        lines.key("unit", found.unit)
     if found.noise:
-        lines += [f"noise_column = {_quoted(found.noise)}"]
+        lines.key("noise_column", found.noise)
     elif read is not None:
         noise = max(read.resolution, 0.02 * read.spread)
-        lines += [_line("noise", _figure(noise), "std of a reading, from the data sheet", CHECK)]
+        lines.key("noise", _rounded(noise), "std of a reading, from the data sheet", CHECK)
     else:
-        lines += [_line("noise", '"?"', "std of a reading, from the data sheet", FILL_IN)]
+        lines.ask("noise", "std of a reading, from the data sheet")
     if found.offset:
-        lines += [f"offset_column = {_quoted(found.offset)}"]
+        lines.key("offset_column", found.offset)
     else:
-        lines += [_line("# offset", "0.5", "std of a constant offset of each sensor, if there may be one")]
-    return lines
+        lines.key("# offset", 0.5, "std of a constant offset of each sensor, if there may be one")
 
 
-def _form_lines(form: Form) -> list[str]:
+def _form(lines: _Lines, form: TableFormat) -> None:
     """How a table is written, where it is not plain CSV."""
-    lines = []
     if form.sheet is not None:
-        lines += [f"sheet = {_quoted(form.sheet)}"]
+        lines.key("sheet", form.sheet)
     if form.decimal != ".":
-        lines += [_line("decimal", _quoted(form.decimal), "21,5 is twenty-one and a half")]
+        lines.key("decimal", form.decimal, "21,5 is twenty-one and a half")
     if form.encoding != "utf-8":
-        lines += [_line("encoding", _quoted(form.encoding), "not UTF-8: text as Windows writes it")]
+        lines.key("encoding", form.encoding, "not UTF-8: text as Windows writes it")
     if form.names_line != 1:
-        lines += [_line("names_line", str(form.names_line), "the line of the column names")]
-    if form.data_line != form.names_line + 1:
-        lines += [_line("data_line", str(form.data_line), "the line of the first row")]
-    return lines
+        lines.key("names_line", form.names_line, "the line of the column names")
+    if form.first_line != form.names_line + 1:
+        lines.key("data_line", form.first_line, "the line of the first row")
 
 
-def _time_lines(read: ReadingGuess | None) -> list[str]:
-    lines = ["[time]", f"unit = {_quoted(read.unit_of_time if read else 'h')}"]
+def _time(lines: _Lines, read: ReadingGuess | None) -> None:
+    lines.section("time")
+    lines.key("unit", read.unit_of_time if read else "h")
     if read is None:
-        lines += [_line("zone", '"?"', "of times without one: Europe/Berlin, UTC", FILL_IN)]
-        lines += [_line("start", '"?"', "when the prior holds: 2024-03-04T00:00", FILL_IN)]
-    elif read.times.unit is None or read.times.since is not None:
-        if not read.times.zoned:
-            lines += [_line("zone", '"?"', "of the times in the file: Europe/Berlin, UTC, Etc/GMT-1", FILL_IN)]
-        start = read.times.start
-        lines += [
-            _line("start", _quoted(start), "the first reading", CHECK)
-            if start
-            else _line("start", '"?"', "when the prior holds: 2024-03-04T00:00", FILL_IN)
-        ]
-    lines += [_line("# step", '"1 h"', "gather readings into batches; without it each timestamp is one")]
+        lines.ask("zone", "of times without one: Europe/Berlin, UTC")
+    elif not read.times.zoned and read.times.unit is None:
+        lines.ask("zone", "of the times in the file: Europe/Berlin, UTC, Etc/GMT-1")
+    if read is not None and read.times.start:
+        lines.key("start", read.times.start, "the first reading", CHECK)
+    elif read is None or read.times.unit is None:
+        lines.ask("start", "when the prior holds: 2024-03-04T00:00")
+    lines.key("# step", "1 h", "gather readings into batches; without it each timestamp is one")
     if read is None or not read.lag:
-        return [*lines, _line("# reorder", '"6 h"', "how late a reading may be and still count")]
+        lines.key("# reorder", "6 h", "how late a reading may be and still count")
+        return
     unit = SECONDS.get(read.unit_of_time, 1.0)
+    late = f"lines come up to {_rounded(read.lag / unit)} {read.unit_of_time} after later ones; they still count"
     # Half as much again: what came so far is a sample.
-    window = _figure(math.ceil(15.0 * read.lag / unit) / 10.0, 6)
-    late = f"lines come up to {_figure(read.lag / unit)} {read.unit_of_time} after later ones; they still count"
-    return [*lines, _line("reorder", window, late, CHECK)]
+    lines.key("reorder", _rounded(math.ceil(15.0 * read.lag / unit) / 10.0, 6), late, CHECK)
 
 
-def _input_lines(read: ReadingGuess | None, path: str | None) -> list[str]:
-    if read is None or path is None:
-        return [
-            "[input]",
-            _line("files", '["?"]', "tables of readings", FILL_IN),
-            '# time = "time"',
-            '# sensor = "sensor_id"',
-            '# value = "value"',
-            _NO_RANGE,
-        ]
+def _input(lines: _Lines, read: ReadingGuess, path: str) -> None:
     form, times = read.table.form, read.times
-    lines = ["[input]", f"files = [{_quoted(path)}]"]
+    lines.key("files", [path])
     if form.format != "csv":
-        lines += [_line("format", _quoted(form.format), "an object on every line")]
-    lines += [f"time = {_quoted(read.time)}"]
+        lines.key("format", form.format, "an object on every line")
+    lines.key("time", read.time)
     if times.since is not None:
-        lines += [_line("time_unit", _quoted(times.unit), "numbers this large are Unix time, from 1970 on", CHECK)]
-        lines += [f"time_since = {_quoted(times.since)}"]
+        lines.key("time_unit", times.unit, "numbers this large are Unix time, from 1970 on", CHECK)
+        lines.key("time_since", times.since)
     elif times.unit:
-        lines += [_line("time_unit", _quoted(times.unit), "numbers since the start, not dates")]
+        lines.key("time_unit", times.unit, "numbers since the start, not dates")
     elif times.unit is not None:
-        lines += [_line("time_unit", '"?"', "of the numbers in the time column: s, min, h, d", FILL_IN)]
+        lines.ask("time_unit", "of the numbers in the time column: s, min, h, d")
     if times.dates == "?":
-        asked = f'is {times.example} "day first" or "month first"? No day is above 12'
-        lines += [_line("dates", '"?"', asked, FILL_IN)]
+        lines.ask("dates", f'is {times.example} "day first" or "month first"? No day is above 12')
     elif times.dates is not None:
-        lines += [_line("dates", _quoted(times.dates), f"such as {times.example}")]
-    if read.layout == "wide":
-        lines += [_line("layout", '"wide"', "a column per sensor")]
+        lines.key("dates", times.dates, f"such as {times.example}")
+    if read.sensor is None:
+        lines.key("layout", "wide", "a column per sensor")
         if read.columns:
-            pairs = ", ".join(f"{_quoted(c)} = {_quoted(name)}" for c, name in read.columns.items())
-            lines += [f"columns = {{ {pairs} }}"]
+            pairs = ", ".join(f"{_toml(c)} = {_toml(name)}" for c, name in read.columns.items())
+            lines.append(f"columns = {{ {pairs} }}")
     else:
-        lines += [f"sensor = {_quoted(read.sensor)}", f"value = {_quoted(read.value)}"]
+        lines.key("sensor", read.sensor)
+        lines.key("value", read.value)
     if form.delimiter != ",":
-        lines += [f"delimiter = {_quoted(form.delimiter)}" if form.delimiter != "\t" else 'delimiter = "\\t"']
-    lines += _form_lines(form)
+        lines.key("delimiter", form.delimiter)
+    _form(lines, form)
     for column, values in read.others.items():
-        lines += [f"# where = {{ {_quoted(column)} = {_quoted(values[0])} }}  # the table holds {len(values)} kinds"]
+        lines.append(f"# where = {{ {_toml(column)} = {_toml(values[0])} }}  # the table holds {len(values)} kinds")
     usual = Input.model_validate({}).missing
     if set(read.missing) - set(usual):
         marks = [*usual, *(mark for mark in read.missing if mark not in usual)]
-        lines += [_line("missing", _list(marks), "texts that stand for no value", CHECK)]
-    return [*lines, _range_line(read)]
-
-
-_NO_RANGE = _line("# range", "[-inf, inf]", "readings outside are set aside; only what is impossible")
-
-
-def _range_line(read: ReadingGuess) -> str:
-    """The limits that nature sets: absolute zero. A limit from a sample would set aside the event one waits for."""
-    try:
-        # A difference of temperatures in K may be negative; the readings show it.
+        lines.key("missing", marks, "texts that stand for no value", CHECK)
+    # The limits that nature sets: absolute zero. A limit from a sample would set aside the event one waits for.
+    zero = -math.inf
+    with contextlib.suppress(RFKalmanError):
         zero = Units(field=read.unit).convert("0 K", "field") if read.unit else -math.inf
-    except RFKalmanError:
-        return _NO_RANGE
-    if not math.isfinite(zero) or read.lowest < zero:
-        return _NO_RANGE
-    return _line("range", f"[{_figure(zero, 6)}, inf]", "readings outside are set aside: below absolute zero")
+    # A difference of temperatures in K may be negative; the readings show it.
+    if math.isfinite(zero) and read.lowest >= zero:
+        lines.key("range", [_rounded(zero, 6), math.inf], "readings outside are set aside: below absolute zero")
+    else:
+        lines.key("# range", *_NO_RANGE)
+
+
+_NO_RANGE = [-math.inf, math.inf], "readings outside are set aside; only what is impossible"

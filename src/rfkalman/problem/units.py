@@ -44,7 +44,7 @@ _WORDED = (
     (re.compile(r"-|none|unitless", re.IGNORECASE), ""),
 )
 #: What is meant most often, for "did you mean".
-_COMMON = (
+_COMMON = [
     "degC",
     "degF",
     "K",
@@ -75,7 +75,7 @@ _COMMON = (
     "W/m2",
     "uS/cm",
     "1/d",
-)
+]
 
 
 def spelled(unit: str) -> str:
@@ -207,6 +207,20 @@ def _named(dimensionality: Any) -> str:
     return _KNOWN.get(text, f"of dimension {text}")
 
 
+def _length(text: str, example: str) -> Any:
+    unit = _parsed(text)
+    if str(unit.dimensionality) != "[length]":
+        raise ValueRangeError(f"{text!r} is {_named(unit.dimensionality)}, not a length such as {example!r}.")
+    return unit
+
+
+def _time(text: str) -> Any:
+    unit = _parsed(text)
+    if str(unit.dimensionality) != "[time]":
+        raise ValueRangeError(f"{text!r} is {_named(unit.dimensionality)}, not a time such as 'h'.")
+    return unit
+
+
 class Units:
     """The units of one problem, and conversion into them.
 
@@ -228,19 +242,6 @@ class Units:
     (10.0, 1.0)
     """
 
-    __slots__ = (
-        "_capacity_unit",
-        "_delta",
-        "_field",
-        "_length",
-        "_time",
-        "capacity",
-        "dimension",
-        "field",
-        "length",
-        "time",
-    )
-
     def __init__(
         self, length: str = "m", time: str = "h", field: str = "", dimension: int = 1, capacity: Quantity = 1.0
     ) -> None:
@@ -249,11 +250,7 @@ class Units:
             # Nobody maps charges or capacitances; everybody maps temperatures.
             raise ValueRangeError(f"{field!r} is a unit of electricity; did you mean 'deg{field.strip()}'?")
         ureg = registry()
-        self._length, self._time, self._field = _parsed(length), _parsed(time), _parsed(field)
-        if str(self._length.dimensionality) != "[length]":
-            raise ValueRangeError(f"{length!r} is {_named(self._length.dimensionality)}, not a length such as 'm'.")
-        if str(self._time.dimensionality) != "[time]":
-            raise ValueRangeError(f"{time!r} is {_named(self._time.dimensionality)}, not a time such as 'h'.")
+        self._length, self._time, self._field = _length(length, "m"), _time(time), _parsed(field)
         self._delta = (ureg.Quantity(1.0, self._field) - ureg.Quantity(0.0, self._field)).units
         value, unit = _split(capacity) if isinstance(capacity, str) else (float(capacity), "")
         if not 1.0 / LARGEST <= value <= LARGEST:
@@ -351,17 +348,11 @@ class Units:
 
     def length_factor(self, unit: str) -> float:
         """What lengths in ``unit`` are multiplied by."""
-        given = _parsed(unit)
-        if str(given.dimensionality) != "[length]":
-            raise ValueRangeError(f"{unit!r} is {_named(given.dimensionality)}, not a length such as 'km'.")
-        return float(registry().Quantity(1.0, given).to(self._length).magnitude)
+        return float(registry().Quantity(1.0, _length(unit, "km")).to(self._length).magnitude)
 
     def nanoseconds(self, unit: str) -> int:
         """Nanoseconds in one ``unit`` of time."""
-        given = _parsed(unit)
-        if str(given.dimensionality) != "[time]":
-            raise ValueRangeError(f"{unit!r} is {_named(given.dimensionality)}, not a time such as 'h'.")
-        exact = float(registry().Quantity(1.0, given).to("ns").magnitude)
+        exact = float(registry().Quantity(1.0, _time(unit)).to("ns").magnitude)
         if not 1.0 <= exact <= 9e18:
             raise ValueRangeError(f"{unit!r} is not between a nanosecond and 285 years.")
         return round(exact)

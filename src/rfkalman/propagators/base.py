@@ -17,20 +17,19 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from typing import Protocol
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
+from ..core.checks import FloatArray, as_count, as_number, as_positive, assign, frozen, unchecked
 from ..core.errors import TimeError, TimeWarning, ValueRangeError
 from ..core.linalg import compress_root
-from ..statespace.values import Forcing, Generator, LinearStep, _step, union
+from ..statespace.values import Forcing, Generator, LinearStep, union
 
 __all__ = ["CachedSteps", "Kernel", "Propagator"]
 
@@ -66,20 +65,19 @@ class Kernel:
     noise_root: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        frozen(self.transition)
-        frozen(self.nodes)
-        if self.noise_root is not None:
-            frozen(self.noise_root)
-        if self.weights is not None:
-            weights = self.weights
-            if weights.ndim == 3:
-                # Each G_j column-major: push then multiplies without a copy of the weights.
-                weights = np.ascontiguousarray(weights.transpose(0, 2, 1)).transpose(0, 2, 1)
-            object.__setattr__(self, "weights", frozen(weights))
+        if self.weights is not None and self.weights.ndim == 3:
+            # Each G_j column-major: push then multiplies without a copy of the weights.
+            weights = np.ascontiguousarray(self.weights.transpose(0, 2, 1)).transpose(0, 2, 1)
+            assign(self, weights=weights)
+        for array in (self.transition, self.nodes, self.weights, self.noise_root):
+            if array is not None:
+                frozen(array)
 
-    def times(self, starts: FloatArray) -> FloatArray:
-        """Where the forcing is needed for sub-steps that begin at ``starts`` (n,): (n, q)."""
-        return np.asarray(starts[:, None] + self.dt * self.nodes)
+    @property
+    def held(self) -> FloatArray:
+        """What forcing that stays as it is would do, stored like F: the sum of the weights."""
+        assert self.weights is not None
+        return np.asarray(self.weights.sum(axis=0))
 
     def push(self, force: FloatArray) -> FloatArray:
         """sum_j G_j f_j for forcing (n, q, r) at the nodes of n sub-steps: (n, r)."""
@@ -161,28 +159,17 @@ class Propagator(ABC):
 
     def _shift(self, steps: CachedSteps, t0: float, t1: float, pieces: Pieces) -> FloatArray:
         """g for forcing that moves: this scheme, sub-step after sub-step."""
-        g: FloatArray | None = None
-        t = t0
-        for length, count in pieces:
-            kernel = steps.kernel(length)
-            for done in range(0, count, _FORCING_BLOCK):
-                starts = t + length * np.arange(done, min(count, done + _FORCING_BLOCK), dtype=np.float64)
-                g = fold(kernel.transition, g, pushes(kernel, steps.generator, starts))
-            t += count * length
-        assert g is not None
-        return g
+        return folded(steps.kernel, substeps(t0, pieces, _FORCING_BLOCK), partial(pushes, steps.generator))
 
     def _varying_step(self, steps: CachedSteps, t0: float, pieces: Pieces) -> LinearStep:
         """Coefficients that change in time: frozen at the middle of each sub-step, which is of second order."""
-        total, t = _step(frozen(np.ones(steps.generator.dim)), None, None), t0
-        for length, count in pieces:
-            for k in range(count):
-                begin = t + k * length
+        total = unmoved(steps.generator)
+        for length, starts in substeps(t0, pieces, _FORCING_BLOCK):
+            for begin in starts.tolist():
                 total = compose(total, one_step(self, steps.generator.at(begin + 0.5 * length), begin, length))
-            t += count * length
         return total
 
-    def _split(self, generator: Generator, size: int) -> tuple[Generator, tuple[Pushed, ...]]:
+    def _split(self, generator: Generator, size: int) -> tuple[Generator, tuple[Push, ...]]:
         """What one kernel carries, and what known data push where a scheme integrates that apart."""
         return generator, ()
 
@@ -311,23 +298,16 @@ class CachedSteps:
         # 3 * 0.1 is not beyond 0.3: rounding of the caller's own sums.
         slack = _ROUNDED * (t1 - t0) + 4.0 * math.ulp(max(abs(t0), abs(t1)))
         for name, first, last in self._spans:
-            said = []
-            if t0 < first - slack:
-                said.append(f"{name} begins at t = {first:.10g}; before that its first value is held, and a field")
-            if t1 > last + slack:
-                said.append(f"{name} ends at t = {last:.10g}; after that its last value is held, and a forecast")
-            for text in said:
-                warnings.warn(
-                    f"{text} rests on that guess. Extend the series, or declare the value Unknown.",
-                    TimeWarning,
-                    stacklevel=4,
-                )
+            before = f"{name} begins at t = {first:.10g}; before that its first value is held, and a field"
+            after = f"{name} ends at t = {last:.10g}; after that its last value is held, and a forecast"
+            for text in [before] * (t0 < first - slack) + [after] * (t1 > last + slack):
+                remedy = "rests on that guess. Extend the series, or declare the value Unknown."
+                warnings.warn(f"{text} {remedy}", TimeWarning, stacklevel=4)
         with np.errstate(under="ignore"):
             if self.generator.varying is not None:
                 return self.propagator._varying_step(self, t0, pieces)
             fixed = self._route(pieces)
-            shift = frozen(self.propagator._shift(self, t0, t1, pieces))
-        return _step(fixed.transition, shift, fixed.noise_root)
+            return step_of(fixed.transition, self.propagator._shift(self, t0, t1, pieces), fixed.noise_root)
 
     def _assemble(self, pieces: Pieces) -> LinearStep:
         return _assembled(self._base, [(self.kernel(length), count) for length, count in pieces])
@@ -337,31 +317,59 @@ class CachedSteps:
         return type(self), (self.generator, self.propagator, self.anchor, self.size)
 
 
-class Pushed(Protocol):
+class Push(ABC):
     """What known data push, for a scheme that integrates them apart from everything else."""
 
+    def __init__(self, propagator: Propagator, drift: FloatArray, forcing: Forcing, size: int) -> None:
+        self.propagator, self.forcing = propagator, forcing
+        self.generator = Generator(drift, forcing)
+        self.kernel = lru_cache(maxsize=size)(partial(propagator.kernel, self.generator))
+
+    @abstractmethod
     def shift(self, t0: float, t1: float, anchor: float) -> FloatArray:
         """g over the gap, on the first components of the state."""
 
 
-def pushes(kernel: Kernel, generator: Generator, starts: FloatArray) -> FloatArray:
-    """What the forcing adds over sub-steps of one length that begin at ``starts`` (n,): (n, r)."""
-    times = kernel.times(starts)
-    force = generator.force(times.ravel())
+Blocks = Iterable[tuple[float, FloatArray]]
+
+
+def substeps(t0: float, pieces: Pieces, block: int) -> Blocks:
+    """The sub-steps of a gap in order of time as (length, where they begin), at most ``block`` at once."""
+    for length, count in pieces:
+        for done in range(0, count, block):
+            yield length, t0 + length * np.arange(done, min(count, done + block), dtype=np.float64)
+        t0 += count * length
+
+
+def folded(
+    kernel: Callable[[float], Kernel], blocks: Blocks, push: Callable[[Kernel, FloatArray], FloatArray]
+) -> FloatArray:
+    """g after all sub-steps, given what is pushed over those of one length, (n, r)."""
+    g = np.empty((0, 0))
+    for length, starts in blocks:
+        F, rows = kernel(length).transition, push(kernel(length), starts)
+        rows = np.vstack([g, rows]) if g.size else rows
+        # In pairs, so without a loop over the rows.
+        while len(rows) > 1:
+            if len(rows) % 2:
+                rows = np.vstack([np.zeros_like(rows[:1]), rows])
+            rows = fold_pairs(F, rows)
+            if len(rows) > 1:
+                F = F * F if F.ndim == 1 else F @ F
+        g = rows
+    return np.array(g[0])
+
+
+def looks(generator: Generator, starts: FloatArray, length: float, nodes: FloatArray) -> FloatArray:
+    """The forcing at these fractions of sub-steps that begin at ``starts``, (n, q, r)."""
+    force = generator.force(starts[:, None] + length * nodes)
     assert force is not None
-    return kernel.push(force.reshape(*times.shape, -1))
+    return force
 
 
-def fold(F: FloatArray, g: FloatArray | None, pushed: FloatArray) -> FloatArray:
-    """g after equal sub-steps, g = F g + push for each row in turn; in pairs, so without a loop over the rows."""
-    rows = pushed if g is None else np.vstack([g, pushed])
-    while len(rows) > 1:
-        if len(rows) % 2:
-            rows = np.vstack([np.zeros_like(rows[:1]), rows])
-        rows = fold_pairs(F, rows)
-        if len(rows) > 1:
-            F = F * F if F.ndim == 1 else F @ F
-    return np.array(rows[0])
+def pushes(generator: Generator, kernel: Kernel, starts: FloatArray) -> FloatArray:
+    """What the forcing adds over sub-steps of one length that begin at ``starts`` (n,): (n, r)."""
+    return kernel.push(looks(generator, starts, kernel.dt, kernel.nodes))
 
 
 def fold_pairs(F: FloatArray, rows: FloatArray) -> FloatArray:
@@ -386,13 +394,23 @@ def runs(ends: FloatArray) -> list[tuple[float, int]]:
     return list(zip(tidied[first].tolist(), counts.tolist(), strict=True))
 
 
+def step_of(transition: FloatArray, shift: FloatArray | None, noise_root: FloatArray | None) -> LinearStep:
+    """A LinearStep of arrays a propagator owns: no copy, no check."""
+    return unchecked(LinearStep, transition=transition, shift=shift, noise_root=noise_root)
+
+
+def unmoved(generator: Generator) -> LinearStep:
+    """The step over a gap of zero."""
+    return step_of(np.ones(generator.dim), None, None)
+
+
 def one_step(propagator: Propagator, generator: Generator, t: float, length: float) -> LinearStep:
     """One step of a scheme with everything but the forcing frozen."""
     kernel = propagator.kernel(generator, length)
     step = _assembled(generator, [(kernel, 1)])
     if not callable(generator.forcing):
         return step
-    return _step(step.transition, frozen(pushes(kernel, generator, np.array([t]))[0]), step.noise_root)
+    return step_of(step.transition, pushes(generator, kernel, np.array([t]))[0], step.noise_root)
 
 
 def _assembled(generator: Generator, kernels: list[tuple[Kernel, int]]) -> LinearStep:
@@ -400,9 +418,9 @@ def _assembled(generator: Generator, kernels: list[tuple[Kernel, int]]) -> Linea
     total = None
     with np.errstate(under="ignore"):
         for kernel, count in kernels:
-            part = _power(_step(kernel.transition, _constant_shift(generator, kernel), kernel.noise_root), count)
+            part = _power(step_of(kernel.transition, _constant_shift(generator, kernel), kernel.noise_root), count)
             total = part if total is None else compose(total, part)
-    return _step(frozen(np.ones(generator.dim)), None, None) if total is None else total
+    return unmoved(generator) if total is None else total
 
 
 def _constant_shift(generator: Generator, kernel: Kernel) -> FloatArray | None:
@@ -410,25 +428,22 @@ def _constant_shift(generator: Generator, kernel: Kernel) -> FloatArray | None:
     if generator.forcing is None or callable(generator.forcing):
         return None
     force = np.broadcast_to(generator.forcing, (1, kernel.nodes.size, generator.dim))
-    return frozen(kernel.push(force)[0])
+    return np.asarray(kernel.push(force)[0])
 
 
 def compose(first: LinearStep, second: LinearStep) -> LinearStep:
     """``first``, then ``second``, as one step."""
     F1, F2 = first.transition, second.transition
-    if F1.ndim == F2.ndim == 1:
-        F = F1 * F2
-    else:
-        F = second.apply(first.F)
+    F = F1 * F2 if F1.ndim == F2.ndim == 1 else second.apply(first.F)
     shift = second.shift
     if first.shift is not None:
         moved = second.apply(first.shift)
-        shift = frozen(moved if shift is None else moved + shift)
+        shift = moved if shift is None else moved + shift
     noise_root = second.noise_root
     if first.noise_root is not None:
         moved = second.apply(first.noise_root)
-        noise_root = frozen(compress_root(moved if noise_root is None else np.hstack([moved, noise_root])))
-    return _step(frozen(F), shift, noise_root)
+        noise_root = compress_root(moved if noise_root is None else np.hstack([moved, noise_root]))
+    return step_of(F, shift, noise_root)
 
 
 def _power(step: LinearStep, count: int) -> LinearStep:

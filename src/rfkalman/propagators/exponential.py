@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import expm
 
-from ..core.checks import FloatArray, as_count, frozen
+from ..core.checks import FloatArray, as_count, assign, frozen
 from ..core.errors import ValueRangeError
 from ..core.linalg import compress_root, psd_root
 from ..statespace.values import Forcing, Generator, LinearStep
@@ -28,7 +28,7 @@ from .base import (
     Kernel,
     Pieces,
     Propagator,
-    Pushed,
+    Push,
     active_columns,
     check_max_step,
     diagonal_root,
@@ -96,17 +96,16 @@ class Exponential(Propagator):
     tolerance: float = 1e-7
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", as_count("nodes", self.nodes))
+        assign(self, nodes=as_count("nodes", self.nodes), max_step=check_max_step(self.max_step))
         if self.nodes > _MAX_NODES:
             raise ValueRangeError(f"nodes must be at most {_MAX_NODES}; got {self.nodes}. Set max_step instead.")
-        object.__setattr__(self, "max_step", check_max_step(self.max_step))
         tolerance = float(self.tolerance)
         if not tolerance >= _SMALLEST_TOLERANCE:
             raise ValueRangeError(
                 f"tolerance must be at least {_SMALLEST_TOLERANCE:g}, above rounding; got {self.tolerance!r}. "
                 "math.inf never halves a step."
             )
-        object.__setattr__(self, "tolerance", tolerance)
+        assign(self, tolerance=tolerance)
 
     @property
     def order(self) -> int:
@@ -142,7 +141,7 @@ class Exponential(Propagator):
 
     # -- known data inside a gap --------------------------------------------------------------------------------------
 
-    def _split(self, generator: Generator, size: int) -> tuple[Generator, tuple[Pushed, ...]]:
+    def _split(self, generator: Generator, size: int) -> tuple[Generator, tuple[Push, ...]]:
         if not callable(generator.forcing) or generator.varying is not None:
             return generator, ()
         forcing, n, drift = Forcing.of(generator.forcing, generator.dim), generator.dim, generator.drift
@@ -152,7 +151,7 @@ class Exponential(Propagator):
             drift, n = drift[:r] if drift.ndim == 1 else drift[:r, :r], r
         if drift.ndim == 2 and not (drift - np.diag(np.diagonal(drift))).any():
             drift = np.diagonal(drift)
-        found: list[SeriesPush | FunctionPush] = []
+        found: list[Push] = []
         if forcing.series or forcing.function is None:
             found.append(SeriesPush(self, drift, replace(forcing, function=None, dim=n), size))
         if forcing.function is not None:

@@ -11,16 +11,32 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray
 from ..core.errors import TimeWarning, ValueRangeError
-from ..statespace.values import Forcing, Generator, LinearStep, _step
-from .base import Kernel, Pieces, Propagator, compose, cuts, fold, fold_pairs, one_step, pushes, runs
+from ..statespace.values import Forcing, Generator, LinearStep
+from .base import (
+    Blocks,
+    Kernel,
+    Pieces,
+    Propagator,
+    Push,
+    compose,
+    cuts,
+    fold_pairs,
+    folded,
+    looks,
+    one_step,
+    pushes,
+    runs,
+    substeps,
+    unmoved,
+)
 
 __all__ = ["FunctionPush", "SeriesPush", "changing_step"]
 
@@ -39,19 +55,13 @@ _TAYLOR = 17  # terms of phi_2 for arguments below 1: the next is 1 / 20! of the
 _WORST_CONDITION = 1e4  # of eigenvectors through which series are integrated: loses four digits of sixteen
 
 
-class SeriesPush:
+class SeriesPush(Push):
     """What series and constants push: exact, piece by piece between the knots.
 
     All pieces of a gap at once in the eigenbasis of the drift, so that a
     thousand different lengths cost no exponential of a matrix. A drift whose
     eigenvectors are ill-conditioned takes the kernel of each length instead.
     """
-
-    def __init__(self, propagator: Propagator, drift: FloatArray, forcing: Forcing, size: int) -> None:
-        self.generator = Generator(drift, forcing)
-        self.forcing = forcing
-        self.knots = forcing.knots
-        self.kernel = lru_cache(maxsize=size)(partial(propagator.kernel, self.generator))
 
     @cached_property
     def _modes(self) -> tuple[NDArray[np.inexact], NDArray[np.inexact] | None, NDArray[np.inexact]] | None:
@@ -69,12 +79,10 @@ class SeriesPush:
         return rates, V, np.linalg.solve(V, rows.T).T
 
     def shift(self, t0: float, t1: float, anchor: float) -> FloatArray:
-        """g over the gap."""
-        ends = cuts(t0, t1, self.knots)
-        modes = self._modes
-        if modes is None:
-            return self._by_kernels(ends)
-        rates, V, rows = modes
+        ends = cuts(t0, t1, self.forcing.knots)
+        if self._modes is None:
+            return folded(self.kernel, _between(ends), partial(pushes, self.generator))
+        rates, V, rows = self._modes
         g = np.zeros(rates.size, dtype=rows.dtype)
         for done in range(0, len(ends) - 1, _BLOCK):
             times = ends[done : done + _BLOCK + 1]
@@ -87,16 +95,13 @@ class SeriesPush:
             g = _chained(np.concatenate([np.ones_like(F[:1]), F]), np.concatenate([g[None], pushed]))
         return np.asarray(g if V is None else (V @ g).real)
 
-    def _by_kernels(self, ends: FloatArray) -> FloatArray:
-        g: FloatArray | None = None
-        for length, count in runs(ends):
-            kernel = self.kernel(length)
-            for done in range(0, count, _BLOCK):
-                starts = ends[done : min(count, done + _BLOCK)]
-                g = fold(kernel.transition, g, pushes(kernel, self.generator, starts))
-            ends = ends[count:]
-        assert g is not None
-        return g
+
+def _between(ends: FloatArray) -> Blocks:
+    """The pieces between these times as (length, where they begin), those of one length in a row together."""
+    for length, count in runs(ends):
+        for done in range(0, count, _BLOCK):
+            yield length, ends[done : min(count, done + _BLOCK)]
+        ends = ends[count:]
 
 
 def _linear_weights(
@@ -127,56 +132,42 @@ def _chained(F: NDArray[np.inexact], rows: NDArray[np.inexact]) -> NDArray[np.in
     return np.asarray(rows[0])
 
 
-class FunctionPush:
+class FunctionPush(Push):
     """What a function of time pushes: interpolated at Gauss nodes on panels, halved until two halves agree."""
 
     def __init__(
         self, propagator: Propagator, drift: FloatArray, forcing: Forcing, size: int, tolerance: float
     ) -> None:
-        self.generator = Generator(drift, forcing)
-        self.bends = forcing.bends
-        self.propagator = propagator
+        super().__init__(propagator, drift, forcing, size)
         self.tolerance = tolerance
-        self.kernel = lru_cache(maxsize=size)(partial(propagator.kernel, self.generator))
 
     def shift(self, t0: float, t1: float, anchor: float) -> FloatArray:
-        """g over the gap."""
-        g: FloatArray | None = None
-        t = t0
-        for length, count in self.propagator._pieces(self.generator, t0, t1, anchor, self.bends):
-            F = self.kernel(length).transition
-            for done in range(0, count, _BLOCK):
-                starts = t + length * np.arange(done, min(count, done + _BLOCK), dtype=np.float64)
-                g = fold(F, g, self._followed(length, starts))
-            t += count * length
-        assert g is not None
-        return g
+        pieces = self.propagator._pieces(self.generator, t0, t1, anchor, self.forcing.bends)
+        return folded(self.kernel, substeps(t0, pieces, _BLOCK), self._followed)
 
-    def _followed(self, length: float, starts: FloatArray) -> FloatArray:
+    def _followed(self, kernel: Kernel, starts: FloatArray) -> FloatArray:
         """What a function of time pushes over panels of one length, (n, r): each halved until its halves agree with it.
 
         All panels of one length are taken together. On the way down the halves of
         those that were not yet good enough are kept; on the way up they are joined.
         """
-        kernel = whole = self.kernel(length)
-        force = _looked(whole.nodes, self.generator, starts, length)
-        value = whole.push(force)
+        force = looks(self.generator, starts, kernel.dt, kernel.nodes)
+        coarse = kernel.push(force)
         if math.isinf(self.tolerance):
-            return value
-        assert whole.weights is not None
-        held = whole.weights.sum(axis=0)
-        scale = _largest_response(held, force)
+            return coarse
+        held, length = kernel.held, kernel.dt
+        scale = float(_responses(held, force).max())
         levels: list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]] = []
-        coarse, n_panels, worst = value, len(starts), 0.0
+        n_panels, worst = len(starts), 0.0
         most = max(_PANELS, 64 * len(starts))
         while True:
-            jumped = self._jumps(kernel, force, starts, length)
+            jumped = self._jumps(kernel, force, starts)
             length *= 0.5
             kernel = self.kernel(length)
             starts = np.stack([starts, starts + length], axis=1).ravel()
-            force = _looked(kernel.nodes, self.generator, starts, length)
+            force = looks(self.generator, starts, length, kernel.nodes)
             halves = kernel.push(force)
-            scale = max(scale, _largest_response(held, force))
+            scale = max(scale, float(_responses(held, force).max()))
             apart = fold_pairs(kernel.transition, halves) - coarse
             error = np.maximum(np.sqrt(np.square(apart).sum(axis=1)), jumped)
             open_ = error > self.tolerance * scale
@@ -198,29 +189,25 @@ class FunctionPush:
                 TimeWarning,
                 stacklevel=6,
             )
-        joined = None
+        joined = np.empty((0, len(held)))
         for F, halves, open_ in reversed(levels):
-            if joined is not None:
-                halves = halves.copy()
+            if len(joined):
                 halves[np.repeat(open_, 2)] = joined
             joined = fold_pairs(F, halves)
-        assert joined is not None
         return joined
 
-    def _jumps(self, kernel: Kernel, force: FloatArray, starts: FloatArray, length: float) -> FloatArray:
+    def _jumps(self, kernel: Kernel, force: FloatArray, starts: FloatArray) -> FloatArray:
         """What a jump between an end of each panel and its next node would add, (n,); zero where there is none.
 
         There it moves no node of the panel and none of its halves. It shows when the
         nodes are extrapolated to the ends, where a smooth function misses by little of
         what it changes in the panel; how large it is beside that says nothing.
         """
-        assert kernel.weights is not None
-        seen = _looked(_ENDS, self.generator, starts, length)
-        held = kernel.weights.sum(axis=0)
+        seen = looks(self.generator, starts, kernel.dt, _ENDS)
         change = force - force[:, :1], seen - force[:, :1]
         missed = _extrapolated(kernel.nodes, _ENDS, change[0]) - change[1]
-        size = _responses(held, missed).max(axis=1)
-        size[size <= _JUMP * _responses(held, np.concatenate(change, axis=1)).max(axis=1)] = 0.0
+        size = _responses(kernel.held, missed).max(axis=1)
+        size[size <= _JUMP * _responses(kernel.held, np.concatenate(change, axis=1)).max(axis=1)] = 0.0
         return np.asarray(size * float(kernel.nodes[0]))
 
 
@@ -229,19 +216,6 @@ def _extrapolated(nodes: FloatArray, ends: FloatArray, values: FloatArray) -> Fl
     powers = np.vander(nodes, increasing=True)
     weights = np.linalg.solve(powers.T, np.vander(ends, nodes.size, increasing=True).T).T
     return np.asarray(weights @ values)
-
-
-def _looked(nodes: FloatArray, generator: Generator, starts: FloatArray, length: float) -> FloatArray:
-    """The forcing at these fractions of panels that begin at ``starts``, (n, q, r)."""
-    times = starts[:, None] + length * nodes
-    force = generator.force(times.ravel())
-    assert force is not None
-    return force.reshape(*times.shape, -1)
-
-
-def _largest_response(held: FloatArray, force: FloatArray) -> float:
-    """The largest g there would be if the forcing stayed as it is at one of the looks."""
-    return float(_responses(held, force).max())
 
 
 def _responses(held: FloatArray, force: FloatArray) -> FloatArray:
@@ -258,10 +232,8 @@ def changing_step(
     What is judged is the difference a step makes to the whole: stiff modes that
     the next steps forget need not be right in between.
     """
-    total, t, ends = _step(frozen(np.ones(generator.dim)), None, None), t0, []
-    for length, count in pieces:
-        ends += [(t + k * length, length) for k in range(count)]
-        t += count * length
+    total = unmoved(generator)
+    ends = [(t, length) for length, starts in substeps(t0, pieces, _BLOCK) for t in starts.tolist()]
     for done in range(0, len(ends), _WINDOW):
         total = _changed(propagator, generator, total, ends[done : done + _WINDOW], _FACTOR_SLACK * tolerance)
     return total

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import lapack
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, assign, frozen
 from ..core.errors import SpaceWarning, ValueRangeError
 from ..core.linalg import compress_root
 from ..statespace.values import Generator
@@ -95,7 +95,7 @@ class _RungeKutta(Propagator):
     tableau: ClassVar[Tableau]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_step", check_max_step(self.max_step))
+        assign(self, max_step=check_max_step(self.max_step))
 
     @property
     def order(self) -> int:

@@ -7,30 +7,35 @@ pictures, which is also what is printed.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..certificates.findings import Finding
 from ..core.checks import as_count, missing_extra
 from ..core.errors import ReportError
 from ..core.files import delete, part_of
 from ..runs.record import RunRecord
-from ._page_account import again_section, assumed_section, certificate_section, data_section, utc
-from ._page_field import field_section, head, time_section
-from ._page_html import Html, document, section, words
-from ._page_sensors import sensor_section, unknown_section
-from ._page_view import View
+from . import sections as of
+from . import words
+from .contents import View
+from .strokes import percent
+from .words import unknown_measures
 
 if TYPE_CHECKING:
-    from ..job import Setup
-from ._page_words import unknown_measures
+    from jinja2 import Environment
 
-__all__ = ["SECTIONS", "ReportError", "unknown_measures", "write_report"]
+    from ..job import Setup
+
+__all__ = ["SECTIONS", "ReportError", "page", "render", "unknown_measures", "write_report"]
 
 #: How often ``progress`` is told something.
 SECTIONS = 8
@@ -77,8 +82,9 @@ def write_report(
     Path
         Where it was written.
     """
-    if find_spec("matplotlib") is None:
-        raise missing_extra("matplotlib", "app", "write_report")
+    for library in ("matplotlib", "jinja2"):
+        if find_spec(library) is None:
+            raise missing_extra(library, "app", "write_report")
     now = time.time_ns() if written_ns is None else int(written_ns)
     max_frames, max_strips = as_count("max_frames", max_frames), as_count("max_strips", max_strips)
     target = Path(path)
@@ -108,35 +114,75 @@ def _text(
 
     versions = {**record.versions, "matplotlib (this report)": str(matplotlib.__version__)}
     view = View(record, setup, *limits)
-    sections: list[tuple[str, str, Callable[[], list[Html]]]] = [
-        ("field", "The field at the last time", lambda: field_section(view)),
-        ("time", "Through time", lambda: time_section(view)),
-        ("sensors", "What the sensors said", lambda: sensor_section(view)),
-        ("unknowns", "Unknowns", lambda: unknown_section(view)),
-        ("certificates", "Certificates", lambda: certificate_section(certificates)),
-        ("data", "What became of the readings", lambda: data_section(view)),
-        ("assumed", "What was assumed", lambda: assumed_section(view)),
-        ("again", "To do it again", lambda: again_section(view, command, versions, now)),
+    made: list[tuple[str, str, Callable[[], dict[str, Any] | None]]] = [
+        ("field", "The field at the last time", lambda: of.field_section(view)),
+        ("time", "Through time", lambda: of.time_section(view)),
+        ("sensors", "What the sensors said", lambda: of.sensor_section(view)),
+        ("unknowns", "Unknowns", lambda: of.unknown_section(view)),
+        ("certificates", "Certificates", lambda: of.certificate_section(certificates)),
+        ("data", "What became of the readings", lambda: of.data_section(view)),
+        ("assumed", "What was assumed", lambda: of.assumed_section(view)),
+        ("again", "To do it again", lambda: of.again_section(view, command, versions, now)),
     ]
     shown = []
-    for anchor, heading, make in sections:
+    for anchor, heading, make in made:
         if progress is not None:
             progress(heading)
-        parts = make()
-        if parts:
-            shown.append((anchor, heading, parts))
-    links = "".join(f'<li><a href="#{anchor}">{words(heading)}</a></li>' for anchor, heading, _ in shown)
-    body = [
-        '<a class="skip" href="#main">To the content</a>',
-        f"<header>\n{head(view)}\n</header>",
-        f'<nav aria-label="Contents"><ul>{links}</ul></nav>',
-        '<main id="main">',
-        *(section(anchor, heading, parts) for anchor, heading, parts in shown),
-        "</main>",
-        f"<footer><p>Written by rfkalman {words(versions.get('rfkalman', ''))} at {utc(now)}. "
-        "This file needs no network and sends nothing.</p></footer>",
-    ]
-    return document(setup.labels.title, Html("\n".join(body)))
+        content = make()
+        if content is not None:
+            shown.append((anchor, heading, render(f"run/{anchor}.html", view=view, **content)))
+    head = render("run/head.html", view=view, **of.head_section(view))
+    facts: dict[str, Any] = {"version": versions.get("rfkalman", ""), "written_ns": now, "script": _static("page.js")}
+    return page(setup.labels.title, head, shown, **facts)
+
+
+# -- templates --------------------------------------------------------------------------------------------------------
+
+
+def page(title: str, head: str, sections: Sequence[tuple[str, str, str]], *, version: str, **more: Any) -> str:
+    """A whole page: its head and sections (anchor, heading, body) are what :func:`render` gave."""
+    given = {"written_ns": None, "script": "", "style": _static("page.css"), **more}
+    return render("page.html", title=title, head=head, sections=sections, version=version, **given)
+
+
+def render(template: str, **content: Any) -> str:
+    """A template of this package with its content; text is escaped unless it was rendered before."""
+    from markupsafe import Markup
+
+    return Markup(_environment().get_template(template).render(content))
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("rfkalman.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") else words.clean(value),
+    )
+    for name in ("amount", "count", "duration", "given", "measured", "number", "rounded", "share", "utc"):
+        found.filters[name] = getattr(words, name)
+    found.filters |= {
+        "percent": percent,
+        "three": lambda value: words.given(float(f"{value:.3g}")),
+        "upper_first": lambda text: text[:1].upper() + text[1:],
+        "digest": lambda code: "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+    }
+    return found
+
+
+def _static(name: str) -> str:
+    """A style or script of the package, which is HTML already."""
+    from markupsafe import Markup
+
+    return Markup(files(__package__).joinpath("templates", name).read_text(encoding="utf-8"))
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
 
 
 def _begun(target: Path) -> Path:

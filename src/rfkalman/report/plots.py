@@ -13,54 +13,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
 
-from ..core.checks import FloatArray, as_count, as_finite, as_number
-from ..core.errors import ValueRangeError
+from ..core.checks import FloatArray, as_array, as_count, as_finite, as_number, as_points
+from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import symmetrise
+from ..domains.base import Domain
 from ..model.field import Field
 from ..space.space import WhitenedSpace
-from ._draw import (
+from .strokes import (
     BLUE,
-    CELLS,
     GREEN,
     INK,
     LABEL,
     ORANGE,
-    PICTURE,
-    SIGNED,
     TICK,
-    TITLE,
-    Words,
-    as_cut,
-    as_level,
-    as_pair,
-    as_sensors,
-    as_size,
-    as_words,
-    colour_bar,
-    draw_band,
-    draw_coverage,
-    draw_histogram,
-    draw_map,
-    draw_on_line,
-    draw_sensors,
-    draw_sensors_of_slice,
-    dress,
-    evaluated,
+    AxisLabels,
+    band,
+    centred_scale,
+    draw_maps,
+    grid_of,
     half_width,
+    label,
     legend_outside,
-    line_of,
-    margins,
+    marks,
     new_figure,
-    panel_size,
+    note,
     percent,
-    plane_of,
+    pictured,
+    points,
+    rule,
     spread_scale,
-    standardised,
     value_scale,
     with_unit,
 )
@@ -70,6 +57,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["compare", "map_field", "save", "spectrum", "timeline"]
+
+#: Points along the longest side of a picture: finer than the eye at 4 inches, cheap for any rank.
+PICTURE = {1: 401, 2: 141, 3: 81}
+#: Cells along the longest side for calibration.
+CELLS = {1: 400, 2: 60, 3: 20}
+LEVELS = (0.5, 0.9, 0.99)
 
 
 def map_field(
@@ -120,14 +113,34 @@ def map_field(
     matplotlib.figure.Figure
     """
     domain = field.space.pde.domain
-    words = as_words(domain, quantity, unit, length_unit, axes)
-    places, values = as_sensors(domain, sensors, readings)
-    count = as_size(n, PICTURE[domain.dimension])
+    labels = _labels(domain, quantity, unit, length_unit, axes)
+    places, values = _sensors(domain, sensors, readings)
+    grids = pictured(domain, _count(n, PICTURE[domain.dimension]), _cut(domain, at))
     if domain.dimension == 1:
-        return _profile(field, places, values, count, level, words, title)
+        figure = new_figure(8.5, 4.8)
+        ax = figure.add_subplot()
+        x = grids[0].points
+        band(ax, x[:, 0], field.mean(x), field.std(x), _level(level))
+        _on_line(ax, places, values)
+        ax.set_xlim(grids[0].ends[0])
+        label(ax, title or "", labels.axis(0), labels.value)
+        rule(ax)
+        legend_outside(ax)
+        return figure
+    widths, heights = zip(*(grid.size for grid in grids), strict=True)
     if domain.dimension == 2:
-        return _two_maps(field, places, values, count, signed, words, title)
-    return _slices(field, places, as_cut(domain, at), count, signed, words, title)
+        figure = new_figure(2 * (widths[0] + 1.75), heights[0] + (1.2 if title else 0.85), title)
+        rows = [[ax] for ax in figure.subplots(1, 2)]
+    else:
+        values = None
+        figure = new_figure(sum(widths) + 3.6, 2 * max(heights) + 2.2, title)
+        rows = list(figure.subplots(2, 3, width_ratios=widths))
+    means, stds = ([grid.image(of) for grid in grids] for of in (field.mean, field.std))
+    # The map sets the scale: a noisy reading must not make a concentration look signed.
+    draw_maps(rows[0], grids, means, value_scale(signed, *means), labels, "mean", labels.value, places, values)
+    heading = "standard deviation" if domain.dimension == 2 else "std"
+    draw_maps(rows[1], grids, stds, spread_scale(*stds), labels, heading, labels.spread, places)
+    return figure
 
 
 def compare(
@@ -175,18 +188,16 @@ def compare(
     matplotlib.figure.Figure
     """
     domain = field.space.pde.domain
-    words = as_words(domain, quantity, unit, length_unit, axes)
-    places, _ = as_sensors(domain, sensors, None)
-    count = as_size(n, PICTURE[domain.dimension])
-    residuals = standardised(field, truth, as_size(cells, CELLS[domain.dimension]))
+    labels = _labels(domain, quantity, unit, length_unit, axes)
+    places, _ = _sensors(domain, sensors, None)
+    cut, count = _cut(domain, at), _count(n, PICTURE[domain.dimension])
+    residuals = standardised(field, truth, _count(cells, CELLS[domain.dimension]))
     if domain.dimension == 1:
-        figure, beside = _compared_profiles(field, truth, places, count, level, words)
+        figure, beside = _compared_profiles(field, truth, places, count, _level(level), labels, title)
     else:
-        figure, beside = _compared_maps(field, truth, places, as_cut(domain, at), count, signed, words)
-    draw_histogram(beside[0], residuals)
-    draw_coverage(beside[1], residuals)
-    if title:
-        figure.suptitle(title, fontsize=TITLE + 2)
+        figure, beside = _compared_maps(field, truth, places, cut, count, signed, labels, title)
+    _histogram(beside[0], residuals)
+    _coverage_curve(beside[1], residuals)
     return figure
 
 
@@ -243,7 +254,7 @@ def timeline(
         raise ValueRangeError("times must hold at least two entries and must not decrease; sort the record by time.")
     if (s < 0.0).any():
         raise ValueRangeError(f"std must not be negative; its smallest entry is {s.min():.3g}.")
-    p = as_level(level)
+    p = _level(level)
     figure = new_figure(9.5, 4.6)
     ax = figure.add_subplot()
     known = t <= (np.inf if forecast_from is None else as_number("forecast_from", forecast_from))
@@ -251,57 +262,39 @@ def timeline(
     ahead = ~known
     if known.any() and ahead.any():
         ahead[np.flatnonzero(known)[-1]] = True
-    draw_band(ax, t[known], m[known], s[known], p)
+    band(ax, t[known], m[known], s[known], p)
     if ahead.any():
         half = half_width(p) * s[ahead]
-        ax.fill_between(
-            t[ahead],
-            m[ahead] - half,
-            m[ahead] + half,
-            facecolor=ORANGE,
-            alpha=0.18,
-            hatch="///",
-            edgecolor=ORANGE,
-            linewidth=0.0,
-            label=f"forecast, {percent(p)} band",
-        )
+        name, hatched = f"forecast, {percent(p)} band", {"hatch": "///", "edgecolor": ORANGE}
+        style: dict[str, Any] = {"facecolor": ORANGE, "alpha": 0.18, "linewidth": 0.0, **hatched}
+        ax.fill_between(t[ahead], m[ahead] - half, m[ahead] + half, label=name, **style)
         ax.plot(t[ahead], m[ahead], color=ORANGE, lw=2.0, label="forecast mean")
     shown: list[FloatArray] = []
     if truth is not None:
-        u = as_finite("truth", truth, t.shape, "One value per time.")
-        shown.append(u)
-        ax.plot(t, u, color=INK, lw=1.4, ls="--", label="truth")
+        shown.append(as_finite("truth", truth, t.shape, "One value per time."))
+        ax.plot(t, shown[0], color=INK, lw=1.4, ls="--", label="truth")
     if readings is not None:
-        at, values = as_pair(readings)
+        if len(readings) != 2:
+            raise ShapeError(f"readings must be a pair (times, values); got {len(readings)} entries.")
+        at = as_finite("readings[0]", readings[0], (None,))
+        values = as_array("readings[1]", readings[1], at.shape, "One value per time, NaN where one is missing.")
         shown.append(values[np.isfinite(values)])
-        ax.plot(at, values, "o", ms=5.5, mfc="white", mec=INK, mew=1.1, ls="none", label=readings_label, zorder=4)
-    for row, (label, when) in enumerate((events or {}).items()):
-        at = as_finite(f"events[{label!r}]", np.atleast_1d(np.asarray(when, dtype=np.float64)), (None,))
+        points(ax, at, values, ms=5.5, label=readings_label)
+    for row, (name, when) in enumerate((events or {}).items()):
+        at = as_finite(f"events[{name!r}]", np.atleast_1d(np.asarray(when, dtype=np.float64)), (None,))
         # One row per kind, so that events at the same time stay apart.
-        ax.plot(
-            at,
-            np.full(at.size, 0.025 + 0.035 * row),
-            "^vds"[row % 4],
-            transform=ax.get_xaxis_transform(),
-            ms=6.0,
-            color=(GREEN, ORANGE, INK)[row % 3],
-            mec=INK,
-            mew=0.5,
-            ls="none",
-            label=label,
-            clip_on=False,
-            zorder=5,
-        )
-    margins(ax, t)
+        style = {"ms": 6.0, "color": (GREEN, ORANGE, INK)[row % 3], "mec": INK, "mew": 0.5}
+        marks(ax, at, 0.025 + 0.035 * row, "^vds"[row % 4], label=name, clip_on=False, zorder=5, **style)
+    if t[-1] > t[0]:
+        ax.set_xlim(float(t[0]), float(t[-1]))
     if limits is None:
         half = half_width(p) * np.minimum(s, np.median(s))
         seen = np.concatenate([m - half, m + half, *shown])
         pad = 0.06 * float(np.ptp(seen)) or 1.0
         limits = float(seen.min()) - pad, float(seen.max()) + pad
     ax.set_ylim(*limits)
-    dress(ax, title or "", with_unit("time", time_unit), with_unit(quantity, unit))
-    ax.grid(color="0.9", lw=0.8)
-    ax.set_axisbelow(True)
+    label(ax, title or "", with_unit("time", time_unit), with_unit(quantity, unit))
+    rule(ax)
     legend_outside(ax)
     return figure
 
@@ -324,25 +317,23 @@ def spectrum(space: WhitenedSpace, *, time_unit: str = "", title: str | None = N
     -------
     matplotlib.figure.Figure
     """
-    figure = new_figure(10.0, 4.4)
+    figure = new_figure(10.0, 4.4, title)
     left, right = figure.subplots(1, 2)
     relative = np.square(space.singular_values / space.singular_values[0])
     index = np.arange(1, relative.size + 1)
     r = space.rank
     # Exact zeros have no place on a logarithmic axis.
-    shown = relative > 0.0
-    kept = index <= r
-    left.plot(index[kept & shown], relative[kept & shown], "o", ms=3.5, color=BLUE, label=f"kept: rank {r}")
-    lost = ~kept & shown
+    kept, lost = (index <= r) & (relative > 0.0), (index > r) & (relative > 0.0)
+    left.plot(index[kept], relative[kept], "o", ms=3.5, color=BLUE, label=f"kept: rank {r}")
     if lost.any():
-        label = f"discarded: {index.size - r}"
-        left.plot(index[lost], relative[lost], "o", ms=3.5, mfc="none", mec="0.55", label=label)
+        name = f"discarded: {index.size - r}"
+        left.plot(index[lost], relative[lost], "o", ms=3.5, mfc="none", mec="0.55", label=name)
     if space.mass_floor > 0.0:
         left.axhline(space.mass_floor, color=ORANGE, lw=1.6, label=f"floor {space.mass_floor:g}")
     left.axvline(r + 0.5, color=INK, lw=1.0, ls=":")
     left.set_yscale("log")
     left.set_xlim(0, index.size + 1)
-    dress(left, "mass spectrum", "direction", "mass eigenvalue / largest")
+    label(left, "mass spectrum", "direction", "mass eigenvalue / largest")
     left.legend(fontsize=TICK, loc="lower left", framealpha=0.9)
 
     rates = np.linalg.eigvalsh(symmetrise(space.stiffness))
@@ -354,20 +345,10 @@ def spectrum(space: WhitenedSpace, *, time_unit: str = "", title: str | None = N
     else:
         right.set_yscale("log")
     right.set_xlim(0, r + 1)
-    dress(right, "stiffness spectrum", "direction", with_unit("rate of decay", f"1/{time_unit}" if time_unit else ""))
-    right.annotate(
-        f"slowest {rates[0]:.3g}\nfastest {rates[-1]:.3g}" + (f"\nnot decaying: {growing}" if growing else ""),
-        (0.96, 0.06),
-        xycoords="axes fraction",
-        ha="right",
-        va="bottom",
-        fontsize=LABEL,
-    )
-    for ax in (left, right):
-        ax.grid(color="0.9", lw=0.8)
-        ax.set_axisbelow(True)
-    if title:
-        figure.suptitle(title, fontsize=TITLE + 2)
+    label(right, "stiffness spectrum", "direction", with_unit("rate of decay", f"1/{time_unit}" if time_unit else ""))
+    ends = f"slowest {rates[0]:.3g}\nfastest {rates[-1]:.3g}" + (f"\nnot decaying: {growing}" if growing else "")
+    note(right, ends, (0.96, 0.06), LABEL)
+    rule(left, right)
     return figure
 
 
@@ -402,29 +383,7 @@ def save(figure: Figure, path: str | os.PathLike[str], *, svg: bool = False, dpi
     return written
 
 
-# -- one dimension ----------------------------------------------------------------------------------------------------
-
-
-def _profile(
-    field: Field,
-    places: FloatArray | None,
-    values: FloatArray | None,
-    n: int,
-    level: float,
-    words: Words,
-    title: str | None,
-) -> Figure:
-    figure = new_figure(8.5, 4.8)
-    ax = figure.add_subplot()
-    x = line_of(field.space.pde.domain, n)
-    draw_band(ax, x[:, 0], field.mean(x), field.std(x), as_level(level))
-    draw_on_line(ax, places, values)
-    margins(ax, x[:, 0])
-    dress(ax, title or "", words.axis(0), words.value())
-    ax.grid(color="0.9", lw=0.8)
-    ax.set_axisbelow(True)
-    legend_outside(ax)
-    return figure
+# -- comparison -------------------------------------------------------------------------------------------------------
 
 
 def _compared_profiles(
@@ -433,95 +392,30 @@ def _compared_profiles(
     places: FloatArray | None,
     n: int,
     level: float,
-    words: Words,
+    labels: AxisLabels,
+    title: str | None,
 ) -> tuple[Figure, list[Axes]]:
-    figure = new_figure(12.0, 7.2)
-    grid = figure.add_gridspec(2, 2, width_ratios=[1.6, 1.0])
-    top = figure.add_subplot(grid[0, 0])
-    bottom = figure.add_subplot(grid[1, 0], sharex=top)
-    x = line_of(field.space.pde.domain, n)
-    u, mean, std = evaluated(truth, x), field.mean(x), field.std(x)
-    p = as_level(level)
-    draw_band(top, x[:, 0], mean, std, p)
-    top.plot(x[:, 0], u, color=INK, lw=1.4, ls="--", label="truth")
-    draw_on_line(top, places, None)
-    half = half_width(p) * std
-    bottom.fill_between(x[:, 0], -half, half, color=BLUE, alpha=0.2, lw=0.0, label=f"{percent(p)} band")
-    bottom.plot(x[:, 0], mean - u, color=ORANGE, lw=1.8, label="mean - truth")
+    figure = new_figure(12.0, 7.2, title)
+    cells = figure.add_gridspec(2, 2, width_ratios=[1.6, 1.0])
+    top = figure.add_subplot(cells[0, 0])
+    bottom = figure.add_subplot(cells[1, 0], sharex=top)
+    grid = grid_of(field.space.pde.domain, (0,), n)
+    x, along = grid.points, grid.lines[0]
+    u, mean, std = _evaluated(truth, x), field.mean(x), field.std(x)
+    band(top, along, mean, std, level)
+    top.plot(along, u, color=INK, lw=1.4, ls="--", label="truth")
+    _on_line(top, places, None)
+    half = half_width(level) * std
+    bottom.fill_between(along, -half, half, color=BLUE, alpha=0.2, lw=0.0, label=f"{percent(level)} band")
+    bottom.plot(along, mean - u, color=ORANGE, lw=1.8, label="mean - truth")
     bottom.axhline(0.0, color=INK, lw=0.8)
-    margins(top, x[:, 0])
-    dress(top, "truth and belief", words.axis(0), words.value())
-    dress(bottom, "error and claimed error", words.axis(0), with_unit("error", words.unit))
+    top.set_xlim(grid.ends[0])
+    label(top, "truth and belief", labels.axis(0), labels.value)
+    label(bottom, "error and claimed error", labels.axis(0), with_unit("error", labels.unit))
+    rule(top, bottom)
     for ax in (top, bottom):
-        ax.grid(color="0.9", lw=0.8)
-        ax.set_axisbelow(True)
         ax.legend(fontsize=TICK, framealpha=0.9)
-    return figure, [figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])]
-
-
-# -- two and three dimensions -----------------------------------------------------------------------------------------
-
-
-def _two_maps(
-    field: Field,
-    places: FloatArray | None,
-    values: FloatArray | None,
-    n: int,
-    signed: bool | None,
-    words: Words,
-    title: str | None,
-) -> Figure:
-    domain = field.space.pde.domain
-    plane = plane_of(domain, (0, 1), n, domain.lower)
-    mean, std = plane.image(field.mean), plane.image(field.std)
-    width, height = panel_size(domain, (0, 1))
-    figure = new_figure(2 * (width + 1.75), height + (1.2 if title else 0.85))
-    left, right = figure.subplots(1, 2)
-    # The map sets the scale: a noisy reading must not make a concentration look signed.
-    limits = value_scale(signed, mean)
-    for ax, image, style, heading, label in (
-        (left, mean, limits, "mean", words.value()),
-        (right, std, spread_scale(std), "standard deviation", with_unit("std", words.unit)),
-    ):
-        drawn = draw_map(ax, plane, image, style, words, heading)
-        shown = values if ax is left else None
-        colour_bar(figure, drawn, ax, label, shown)
-        draw_sensors(ax, places, shown, style)
-    if title:
-        figure.suptitle(title, fontsize=TITLE + 2)
-    return figure
-
-
-def _slices(
-    field: Field,
-    places: FloatArray | None,
-    at: FloatArray,
-    n: int,
-    signed: bool | None,
-    words: Words,
-    title: str | None,
-) -> Figure:
-    domain = field.space.pde.domain
-    cuts = [(2, (0, 1)), (1, (0, 2)), (0, (1, 2))]
-    planes = [plane_of(domain, running, n, at) for _, running in cuts]
-    sizes = [panel_size(domain, running) for _, running in cuts]
-    means, stds = [p.image(field.mean) for p in planes], [p.image(field.std) for p in planes]
-    figure = new_figure(sum(width for width, _ in sizes) + 3.6, 2 * max(height for _, height in sizes) + 2.2)
-    panels = figure.subplots(2, 3, width_ratios=[width for width, _ in sizes])
-    # One scale per row: the same colour is the same value on all three planes.
-    rows = (
-        (means, value_scale(signed, *means), "mean", words.value()),
-        (stds, spread_scale(*stds), "std", with_unit("std", words.unit)),
-    )
-    for row, (images, style, heading, label) in enumerate(rows):
-        for ax, plane, image, (axis, _) in zip(panels[row], planes, images, cuts, strict=True):
-            where = f"{words.names[axis]} = {at[axis]:.3g} {words.length_unit}".strip()
-            drawn = draw_map(ax, plane, image, style, words, f"{heading} at {where}")
-            draw_sensors_of_slice(ax, places, plane, axis)
-        colour_bar(figure, drawn, list(panels[row]), label)
-    if title:
-        figure.suptitle(title, fontsize=TITLE + 2)
-    return figure
+    return figure, [figure.add_subplot(cells[0, 1]), figure.add_subplot(cells[1, 1])]
 
 
 def _compared_maps(
@@ -531,32 +425,134 @@ def _compared_maps(
     at: FloatArray,
     n: int,
     signed: bool | None,
-    words: Words,
+    labels: AxisLabels,
+    title: str | None,
 ) -> tuple[Figure, list[Axes]]:
-    domain = field.space.pde.domain
-    plane = plane_of(domain, (0, 1), n, at)
-    u, mean, std = plane.image(truth), plane.image(field.mean), plane.image(field.std)
-    error = mean - u
-    width, height = panel_size(domain, (0, 1))
-    figure = new_figure(2 * (width + 1.75) + 4.0, 2 * max(height + 0.9, 3.2))
-    grid = figure.add_gridspec(2, 3, width_ratios=[width + 1.2, width + 1.2, 3.4])
-    shared = value_scale(signed, u, mean)
-    reach = float(np.abs(error).max()) or 1.0
-    centred = {"cmap": SIGNED, "vmin": -reach, "vmax": reach}
-    where = f" at {words.names[2]} = {at[2]:.3g} {words.length_unit}".rstrip() if domain.dimension == 3 else ""
+    grid = grid_of(field.space.pde.domain, (0, 1), n, at)
+    u, mean, std = grid.image(lambda x: _evaluated(truth, x)), grid.image(field.mean), grid.image(field.std)
+    width, height = grid.size
+    figure = new_figure(2 * (width + 1.75) + 4.0, 2 * max(height + 0.9, 3.2), title)
+    cells = figure.add_gridspec(2, 3, width_ratios=[width + 1.2, width + 1.2, 3.4])
+    shared, centred = value_scale(signed, u, mean), centred_scale(float(np.abs(mean - u).max()))
     panels = (
-        ((0, 0), u, shared, "truth", words.value()),
-        ((0, 1), mean, shared, "mean", words.value()),
-        ((1, 0), error, centred, "mean - truth", with_unit("error", words.unit)),
-        ((1, 1), std, spread_scale(std), "standard deviation", with_unit("std", words.unit)),
+        (cells[0, 0], u, shared, "truth", labels.value, None),
+        (cells[0, 1], mean, shared, "mean", labels.value, places),
+        (cells[1, 0], mean - u, centred, "mean - truth", with_unit("error", labels.unit), places),
+        (cells[1, 1], std, spread_scale(std), "standard deviation", labels.spread, places),
     )
-    for (row, column), image, style, heading, label in panels:
-        ax = figure.add_subplot(grid[row, column])
-        drawn = draw_map(ax, plane, image, style, words, heading + where)
-        colour_bar(figure, drawn, ax, label)
-        if heading != "truth":
-            if domain.dimension == 3:
-                draw_sensors_of_slice(ax, places, plane, 2)
-            else:
-                draw_sensors(ax, places, None, style)
-    return figure, [figure.add_subplot(grid[0, 2]), figure.add_subplot(grid[1, 2])]
+    for cell, image, style, heading, scale, sensors in panels:
+        draw_maps([figure.add_subplot(cell)], [grid], [image], style, labels, heading, scale, sensors)
+    return figure, [figure.add_subplot(cells[0, 2]), figure.add_subplot(cells[1, 2])]
+
+
+def _on_line(ax: Axes, places: FloatArray | None, values: FloatArray | None) -> None:
+    """Sensors of a profile at their readings; along the lower edge where there is none."""
+    if places is None:
+        return
+    x = places[:, 0]
+    if values is None:
+        marks(ax, x, 0.025, "^", ms=7.0, color="white", mec=INK, mew=1.1, label="sensors")
+        return
+    read = np.isfinite(values)
+    points(ax, x[read], values[read], ms=6.0)
+    if not read.all():
+        marks(ax, x[~read], 0.03, "x", ms=7.0, color=INK, mew=1.8, label="missing")
+
+
+def standardised(field: Field, truth: Callable[[FloatArray], ArrayLike], cells: int) -> FloatArray:
+    """(mean - truth) / std at the centres of equal cells, where the std is positive."""
+    domain = field.space.pde.domain
+    counts = np.maximum(1, np.ceil(cells * domain.side / domain.side.max()).astype(int))
+    lines = [a + (np.arange(n) + 0.5) * h / n for a, h, n in zip(domain.lower, domain.side, counts, strict=True)]
+    x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
+    x = x[domain.contains(x)]
+    std = field.std(x)
+    sure = std > 0.0
+    if not sure.any():
+        raise ValueRangeError("the std of the field is zero everywhere: a belief that is certain cannot be calibrated.")
+    return np.asarray((field.mean(x) - _evaluated(truth, x))[sure] / std[sure])
+
+
+def coverage(residuals: FloatArray, levels: ArrayLike) -> FloatArray:
+    """Share of the residuals inside the central interval of each level."""
+    half = ndtri(0.5 + 0.5 * np.asarray(levels, dtype=np.float64))
+    return np.asarray(np.searchsorted(np.sort(np.abs(residuals)), half, side="right") / residuals.size)
+
+
+def _histogram(ax: Axes, residuals: FloatArray) -> None:
+    reach = float(np.clip(np.ceil(np.abs(residuals).max()), 4.0, 8.0))
+    edges = np.linspace(-reach, reach, int(4 * reach) + 1)
+    # Values beyond the picture are counted in its outermost bars, not dropped.
+    inside = np.clip(residuals, -reach, reach)
+    ax.hist(inside, bins=edges.tolist(), density=True, color=BLUE, alpha=0.55, label="cells")
+    z = np.linspace(-reach, reach, 241)
+    ax.plot(z, np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi), color=INK, lw=1.6, label="N(0, 1)")
+    ax.set_xlim(-reach, reach)
+    ax.set_ylim(0.0, 1.25 * ax.get_ylim()[1])
+    label(ax, "standardised residuals", "(mean - truth) / std", "density")
+    ax.legend(fontsize=TICK, loc="upper left", framealpha=0.9)
+    note(ax, f"mean {residuals.mean():+.2f}\nrms {np.sqrt(np.mean(residuals**2)):.2f}", (0.97, 0.96))
+
+
+def _coverage_curve(ax: Axes, residuals: FloatArray) -> None:
+    levels = 2.0 * ndtr(np.linspace(0.02, 4.0, 200)) - 1.0
+    ax.plot([0, 1], [0, 1], color=INK, lw=1.0, ls=":")
+    ax.plot([0.0, *levels], [0.0, *coverage(residuals, levels)], color=BLUE, lw=2.0)
+    marked = coverage(residuals, LEVELS)
+    ax.plot(LEVELS, marked, "o", ms=6.0, color=ORANGE, mec="white", mew=0.8)
+    ax.set(xlim=(0.0, 1.02), ylim=(0.0, 1.02))
+    lines = [f"{percent(p)} band holds {100 * c:.1f} %" for p, c in zip(LEVELS, marked, strict=True)]
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5}
+    note(ax, "\n".join([*lines, f"of {residuals.size} dependent cells"]), (0.96, 0.05), bbox=paper)
+    label(ax, "coverage", "level of the band", "share of the domain inside")
+    rule(ax)
+
+
+# -- what the caller gave ---------------------------------------------------------------------------------------------
+
+
+def _labels(domain: Domain, quantity: str, unit: str, length_unit: str, axes: Sequence[str] | None) -> AxisLabels:
+    names = tuple("xyz"[: domain.dimension] if axes is None else axes)
+    if len(names) != domain.dimension:
+        raise ShapeError(f"axes names {len(names)} coordinates but the domain has {domain.dimension}.")
+    return AxisLabels(quantity, unit, length_unit, names)
+
+
+def _sensors(
+    domain: Domain, sensors: ArrayLike | None, readings: ArrayLike | None
+) -> tuple[FloatArray | None, FloatArray | None]:
+    if sensors is None:
+        if readings is not None:
+            raise ShapeError("readings were given without sensors; a reading is drawn where it was taken.")
+        return None, None
+    places = as_points("sensors", sensors, domain.dimension)
+    if readings is None:
+        return places, None
+    return places, as_array("readings", readings, (len(places),), "One per sensor, NaN where one is missing.")
+
+
+def _cut(domain: Domain, at: ArrayLike | None) -> FloatArray:
+    if at is None:
+        return 0.5 * (domain.lower + domain.upper)
+    point = as_finite("at", at, (domain.dimension,), "One coordinate per axis.")
+    if not domain.contains(point[None]).all():
+        raise ValueRangeError(
+            f"at = {point.tolist()} lies outside the domain, which spans {domain.lower.tolist()} to "
+            f"{domain.upper.tolist()}."
+        )
+    return point
+
+
+def _evaluated(truth: Callable[[FloatArray], ArrayLike], x: FloatArray) -> FloatArray:
+    return as_finite("truth(x)", truth(x), (len(x),), "It must give one value per row of x.")
+
+
+def _count(given: int | None, default: int) -> int:
+    return default if given is None else as_count("n", given, minimum=2)
+
+
+def _level(level: float) -> float:
+    p = as_number("level", level)
+    if not 0.0 < p < 1.0:
+        raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {p}.")
+    return p

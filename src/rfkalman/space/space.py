@@ -26,10 +26,9 @@ from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
 from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
 from ..core.pieces import in_blocks, row_blocks
-from ..domains import BoundaryRule, Box, Rule
-from ..domains.base import require_inside
+from ..domains import BoundaryRule, Rule
+from ..domains.base import half_phases, require_inside
 from ..domains.pieces import Pieces, Refinement, refined
-from ..domains.simplex import half_phases
 from ..features.base import FeatureMap
 from ..physics.coefficients import scaled
 from ..physics.conditions import Dirichlet, TimeSeries, Unknown, evaluate
@@ -624,7 +623,7 @@ def _is_function(value: Any) -> bool:
 
 def _roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
     """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
-    return pde.domain.pieces(aligned_breaks(pde, features)) if isinstance(pde.domain, Box) else pde.domain.pieces()
+    return pde.domain.pieces(aligned_breaks(pde, features))
 
 
 def traced_parts(pde: LinearPDE, features: FeatureMap) -> list[str]:
@@ -687,9 +686,7 @@ def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
     """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
-    domain = pde.domain
-    cuts = aligned_breaks(pde, features, breaks)
-    return domain.quadrature(order, breaks=cuts) if isinstance(domain, Box) and cuts else domain.quadrature(order)
+    return pde.domain.quadrature(order, aligned_breaks(pde, features, breaks))
 
 
 def aligned_breaks(

@@ -19,8 +19,8 @@ from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ConformityError, FloorError, QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
 from ..core.pieces import row_blocks
-from ..domains import Ball, BoundaryRule, Box, Domain, Rule
-from ..domains.box import per_axis
+from ..domains import BoundaryRule, Box, Domain, Rule
+from ..domains.base import half_phases, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
 from ..physics.conditions import Dirichlet, Periodic, Robin
 from ..physics.pde import LinearPDE
@@ -247,7 +247,7 @@ def _cuts(domain: Domain, breaks: Sequence[ArrayLike] | None) -> tuple[tuple[flo
     """Given breaks, one increasing tuple per axis."""
     if breaks is None:
         return ()
-    if not isinstance(domain, Box) or len(breaks) != domain.dimension:
+    if not domain.aligns or len(breaks) != domain.dimension:
         raise ValueRangeError(
             f"breaks cuts the quadrature of a box, one list of coordinates per axis; got {len(breaks)} for a "
             f"{type(domain).__name__} of {domain.dimension} dimension(s)."
@@ -260,9 +260,7 @@ def _check_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], cuts: tuple[tuple[float, ...], ...]
 ) -> Rule:
     """Another rule than ``_rule``, on which the first one is judged."""
-    if isinstance(pde.domain, Box) and aligned_breaks(pde, features, cuts):
-        return aligned_rule(pde, features, tuple(n + 7 for n in order), cuts)
-    return pde.domain.check_quadrature(order)
+    return pde.domain.check_quadrature(order, aligned_breaks(pde, features, cuts))
 
 
 def _require_conforming(
@@ -298,8 +296,7 @@ def _require_conforming(
             "features + rk.CornerRFF(100)."
         )
     homogeneous = all(pde.conditions[name] == Dirichlet(0.0) for name in traced)
-    has_window = pde.domain.is_box or isinstance(pde.domain, Ball)
-    if has_window and homogeneous and trace_eps is None:
+    if pde.domain.smooth_window and homogeneous and trace_eps is None:
         raise ConformityError(
             f"the features do not vanish on the boundary, but the PDE holds the field at zero on "
             f"{', '.join(traced)}. A Galerkin projection on them follows the natural Neumann dynamics instead "
@@ -311,7 +308,7 @@ def _require_conforming(
 
 def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...]) -> float:
     """The default of ``trace_eps``: larger where the held boundary is a curve drawn with straight edges."""
-    fastest = float((2.0 * np.maximum(np.array(counts) - 14.0, 0.0) / domain.side).max())
+    fastest = float((half_phases(counts) / domain.side).max())
     return float(np.clip(_CHORDS * domain.chord_height(traced) * fastest, TRACE_EPS, _LARGEST_EPS))
 
 
@@ -322,13 +319,7 @@ def _mixed_corners(pde: LinearPDE) -> int:
 
 
 def _has_corner_features(features: FeatureMap) -> bool:
-    parts = getattr(features, "parts", None)
-    inner = getattr(features, "inner", None)
-    if features.kind == "corner":
-        return True
-    if inner is not None:
-        return _has_corner_features(inner)
-    return any(_has_corner_features(part) for part in parts or () if isinstance(part, FeatureMap))
+    return features.kind == "corner" or any(map(_has_corner_features, features.nested.values()))
 
 
 def _require_periodic(pde: LinearPDE, features: FeatureMap, part: str, partner: str) -> None:
@@ -349,8 +340,7 @@ def _require_periodic(pde: LinearPDE, features: FeatureMap, part: str, partner: 
 def _orders(pde: LinearPDE, features: FeatureMap, floor: float, order: int | tuple[int, ...] | None) -> tuple[int, ...]:
     if order is not None:
         return per_axis("order", order, pde.domain.dimension)
-    # Seams of patches can be aligned with on a box only.
-    counts = features.composite_order(floor) if isinstance(pde.domain, Box) else features.quadrature_order(floor)
+    counts = pde.domain.order(features.bandwidth(floor, aligned=pde.domain.aligns))
     # N_c >= 2 M: fewer points than features cannot tell them apart.
     while np.prod(counts, dtype=float) < 2 * features.n_features:
         counts = tuple(n + 1 for n in counts)
@@ -365,13 +355,13 @@ def _require_affordable(
     n_points = float(np.prod(counts, dtype=float)) * min(1.0, domain.volume / float(np.prod(side)))
     # Two rules, two passes with gradients; on boxes and balls the nodes are eigenvalues, found several times.
     seconds = n_points * M * (2e-7 + 1e-9 * (1 + d) * M)
-    if domain.is_box or isinstance(domain, Ball):
+    if domain.smooth_window:
         seconds += 6e-9 * float(np.sum(np.asarray(counts, dtype=float) ** 3))
     known = features.finest(domain) if isinstance(features, Recipe) else None
     if seconds <= (_PATIENCE if known is not None else 2.0 * _PATIENCE):
         return
-    # Without an argument to go by: half a point per radian and fourteen more, the fastest wave three times the spread.
-    what, lengths = known or ("", 1.5 * side / np.maximum(np.array(counts) - 14.0, 1.0))
+    # Without an argument to go by: the fastest wave has three times the spread.
+    what, lengths = known or ("", 3.0 * side / np.maximum(half_phases(counts), 2.0))
     needed = predicted_rank(side, lengths, 1e-6)
     if needed <= _UNDER_SAMPLED * M:
         return
@@ -423,7 +413,7 @@ def _constant_column(features: FeatureMap) -> int | None:
     if features.kind == "constant":
         return 0
     start = 0
-    for part in getattr(features, "parts", ()) if features.kind == "sum" else ():
+    for part in features.nested.values() if features.kind == "sum" else ():
         if part.kind == "constant":
             return start
         start += part.n_features

@@ -1,7 +1,7 @@
 """The narrow waist: four values and their processes in time. Filters see nothing else."""
 
 from .processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
-from .values import Forcing, Gaussian, Generator, LinearStep, Observation, Series, union
+from .values import Forcing, Gaussian, Generator, LinearStep, Observation, Series, half_width, union
 
 __all__ = [
     "Fixed",
@@ -15,5 +15,6 @@ __all__ = [
     "Process",
     "RandomWalk",
     "Series",
+    "half_width",
     "union",
 ]

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_number, as_positive
-from ..core.errors import ValueRangeError
+from ..core.checks import FloatArray, as_nonnegative, as_positive, assign
 
 __all__ = ["Fixed", "IntegratedRandomWalk", "OrnsteinUhlenbeck", "Process", "RandomWalk"]
 
@@ -33,9 +32,11 @@ class Process(ABC):
     def noise(self) -> FloatArray:
         """L, (dim, q); the noise has covariance L L^T per unit of time."""
 
-    @abstractmethod
     def initial_root(self, std: float) -> FloatArray:
-        """A root of the initial covariance when the value starts with this std, (dim, dim)."""
+        """A root of the initial covariance when the value starts with this std, (dim, dim); the rest starts known."""
+        root = np.zeros((self.dim, self.dim))
+        root[0, 0] = std
+        return root
 
     @property
     def dim(self) -> int:
@@ -55,9 +56,6 @@ class Fixed(Process):
     def noise(self) -> FloatArray:
         return np.zeros((1, 0))
 
-    def initial_root(self, std: float) -> FloatArray:
-        return np.array([[std]])
-
 
 @dataclass(frozen=True, slots=True)
 class RandomWalk(Process):
@@ -72,7 +70,7 @@ class RandomWalk(Process):
     std: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "std", as_positive("std", self.std, "A value that does not change is Fixed()."))
+        assign(self, std=as_positive("std", self.std, "A value that does not change is Fixed()."))
 
     @property
     def drift(self) -> FloatArray:
@@ -81,9 +79,6 @@ class RandomWalk(Process):
     @property
     def noise(self) -> FloatArray:
         return np.array([[self.std]])
-
-    def initial_root(self, std: float) -> FloatArray:
-        return np.array([[std]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +92,8 @@ class OrnsteinUhlenbeck(Process):
     time: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "std", as_positive("std", self.std))
-        object.__setattr__(self, "time", as_positive("time", self.time, "The time over which the value forgets."))
+        time = as_positive("time", self.time, "The time over which the value forgets.")
+        assign(self, std=as_positive("std", self.std), time=time)
 
     @property
     def drift(self) -> FloatArray:
@@ -107,9 +102,6 @@ class OrnsteinUhlenbeck(Process):
     @property
     def noise(self) -> FloatArray:
         return np.array([[self.std * np.sqrt(2.0 / self.time)]])
-
-    def initial_root(self, std: float) -> FloatArray:
-        return np.array([[std]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +120,8 @@ class IntegratedRandomWalk(Process):
     slope_std: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "std", as_positive("std", self.std))
-        slope = as_number("slope_std", self.slope_std)
-        if slope < 0.0:
-            raise ValueRangeError(f"slope_std must not be negative; got {slope}.")
-        object.__setattr__(self, "slope_std", slope)
+        slope_std = as_nonnegative("slope_std", self.slope_std)
+        assign(self, std=as_positive("std", self.std), slope_std=slope_std)
 
     @property
     def drift(self) -> FloatArray:

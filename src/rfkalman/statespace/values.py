@@ -16,18 +16,32 @@ matrices of the paper (``A``, ``F``, ``g``, ``Q``, ``R``, ``cov``) are formed wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
+from scipy.special import ndtri
 
-from ..core.checks import FloatArray, as_array, as_finite, as_number, frozen, require_finite
+from ..core.checks import (
+    FloatArray,
+    as_array,
+    as_finite,
+    as_number,
+    as_optional,
+    as_share,
+    assign,
+    frozen,
+    require_finite,
+    unchecked,
+)
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import cholesky, psd_root
 
-__all__ = ["Forcing", "Gaussian", "Generator", "LinearStep", "Observation", "Series"]
+__all__ = ["Forcing", "Gaussian", "Generator", "LinearStep", "Observation", "Series", "half_width", "union"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +69,8 @@ class Gaussian:
     def __post_init__(self) -> None:
         mean = as_finite("mean", self.mean, (None,))
         root = as_finite("root", self.root, (mean.size, None), "Rows of a root belong to the entries of the mean.")
-        object.__setattr__(self, "mean", mean)
         # Column-major: S^T is then contiguous by rows, which is how the kernels read it.
-        object.__setattr__(self, "root", frozen(np.asfortranarray(root)))
+        assign(self, mean=mean, root=frozen(np.asfortranarray(root)))
 
     @classmethod
     def from_cov(cls, mean: ArrayLike, cov: ArrayLike) -> Gaussian:
@@ -82,14 +95,15 @@ class Gaussian:
         return frozen(np.sqrt(np.einsum("ij,ij->i", self.root, self.root)))
 
 
-def _gaussian(mean: FloatArray, root: FloatArray) -> Gaussian:
-    """A Gaussian of arrays a kernel has just made: no copy, no check."""
-    belief = object.__new__(Gaussian)
-    mean.flags.writeable = False
-    root.flags.writeable = False
-    object.__setattr__(belief, "mean", mean)
-    object.__setattr__(belief, "root", root)
-    return belief
+def half_width(level: float) -> float:
+    """How many standard deviations a central interval reaches to either side to cover with this probability.
+
+    Examples
+    --------
+    >>> round(half_width(0.95), 2)
+    1.96
+    """
+    return float(ndtri(0.5 + 0.5 * as_share("level", level, "such as 0.9 for 90 %")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,8 +156,7 @@ class Forcing:
     dim: int = 0
 
     def __post_init__(self) -> None:
-        if self.dim == 0:
-            object.__setattr__(self, "dim", self.steady.size)
+        assign(self, dim=self.dim or self.steady.size)
 
     @classmethod
     def of(cls, given: Callable[[FloatArray], FloatArray] | FloatArray | None, r: int) -> Forcing:
@@ -226,13 +239,10 @@ class Generator:
     def __post_init__(self) -> None:
         drift = _diagonal_or_square("drift", self.drift)
         r = drift.shape[0]
-        object.__setattr__(self, "drift", drift)
-        if self.forcing is not None and not callable(self.forcing):
-            object.__setattr__(self, "forcing", as_finite("forcing", self.forcing, (r,)))
-        if self.noise_root is not None:
-            object.__setattr__(self, "noise_root", as_finite("noise_root", self.noise_root, (r, None)))
-        if self.explicit is not None:
-            object.__setattr__(self, "explicit", as_finite("explicit", self.explicit, (r, r)))
+        noise_root = as_optional("noise_root", self.noise_root, (r, None))
+        assign(self, drift=drift, noise_root=noise_root, explicit=as_optional("explicit", self.explicit, (r, r)))
+        if not callable(self.forcing):
+            assign(self, forcing=as_optional("forcing", self.forcing, (r,)))
 
     @property
     def dim(self) -> int:
@@ -254,18 +264,18 @@ class Generator:
         return self if self.varying is None else self.varying(t)
 
     def force(self, times: FloatArray) -> FloatArray | None:
-        """f at these times, (q, r); None when the system is unforced."""
+        """f at these times, (..., r); None when the system is unforced."""
         if self.forcing is None:
             return None
         if not callable(self.forcing):
-            return np.broadcast_to(self.forcing, (len(times), self.dim))
-        values = np.asarray(self.forcing(times), dtype=np.float64)
-        if values.shape != (len(times), self.dim):
+            return np.broadcast_to(self.forcing, (*times.shape, self.dim))
+        values = np.asarray(self.forcing(times.ravel()), dtype=np.float64)
+        if values.shape != (times.size, self.dim):
             raise ShapeError(
-                f"forcing gave shape {values.shape} for {len(times)} times but must give ({len(times)}, {self.dim})."
+                f"forcing gave shape {values.shape} for {times.size} times but must give ({times.size}, {self.dim})."
             )
         require_finite("forcing", values)
-        return values
+        return values.reshape(*times.shape, self.dim)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,11 +305,11 @@ class LinearStep:
     def __post_init__(self) -> None:
         transition = _diagonal_or_square("transition", self.transition)
         r = transition.shape[0]
-        object.__setattr__(self, "transition", transition)
-        if self.shift is not None:
-            object.__setattr__(self, "shift", as_finite("shift", self.shift, (r,)))
-        if self.noise_root is not None:
-            object.__setattr__(self, "noise_root", as_finite("noise_root", self.noise_root, (r, None)))
+        shift, noise_root = (
+            as_optional("shift", self.shift, (r,)),
+            as_optional("noise_root", self.noise_root, (r, None)),
+        )
+        assign(self, transition=transition, shift=shift, noise_root=noise_root)
 
     @property
     def dim(self) -> int:
@@ -330,19 +340,17 @@ class LinearStep:
             return F @ z
         return F * z if z.ndim == 1 else F[:, None] * z
 
+    def move(self, z: FloatArray) -> FloatArray:
+        """F z + g for a vector (r,) or for columns (r, k): where the step takes a state, without its noise."""
+        moved = self.apply(z)
+        if self.shift is None:
+            return moved
+        return moved + (self.shift if z.ndim == 1 else self.shift[:, None])
+
     def apply_adjoint(self, rows: FloatArray) -> FloatArray:
         """rows @ F for rows (k, r)."""
         F = self.transition
         return rows @ F if F.ndim == 2 else rows * F
-
-
-def _step(transition: FloatArray, shift: FloatArray | None, noise_root: FloatArray | None) -> LinearStep:
-    """A LinearStep of read-only arrays a propagator owns: no copy, no check."""
-    step = object.__new__(LinearStep)
-    object.__setattr__(step, "transition", transition)
-    object.__setattr__(step, "shift", shift)
-    object.__setattr__(step, "noise_root", noise_root)
-    return step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -374,27 +382,26 @@ class Observation:
 
     def __post_init__(self) -> None:
         H = as_finite("H", self.H, (None, None))
-        object.__setattr__(self, "H", H)
-        if self.offset is not None:
-            object.__setattr__(self, "offset", as_finite("offset", self.offset, (H.shape[0],)))
+        N = H.shape[0]
+        assign(self, H=H, offset=as_optional("offset", self.offset, (N,)))
         if (self.std is None) == (self.factor is None):
             raise ValueRangeError(
                 "Exactly one of std and factor must be given: std for independent readings, factor for correlated ones."
             )
         if self.std is not None:
-            object.__setattr__(self, "std", _noise_std("std", self.std, H.shape[0]))
-        else:
-            factor = as_finite("factor", np.tril(np.asarray(self.factor, dtype=np.float64)), (H.shape[0], H.shape[0]))
-            if not (np.diagonal(factor) > 0.0).all():
-                raise ValueRangeError("factor must have a positive diagonal: R must be positive definite.")
-            object.__setattr__(self, "factor", factor)
+            assign(self, std=as_noise_std("std", self.std, N))
+            return
+        factor = as_finite("factor", np.tril(np.asarray(self.factor, dtype=np.float64)), (N, N))
+        if not (np.diagonal(factor) > 0.0).all():
+            raise ValueRangeError("factor must have a positive diagonal: R must be positive definite.")
+        assign(self, factor=factor)
 
     @classmethod
     def from_cov(cls, H: ArrayLike, cov: ArrayLike, offset: ArrayLike | None = None) -> Observation:
         """Correlated readings with noise covariance R = ``cov``, (N_o, N_o)."""
         rows = as_finite("H", H, (None, None))
         R = as_finite("noise_cov", cov, (rows.shape[0], rows.shape[0]))
-        known = None if offset is None else as_finite("offset", offset, (rows.shape[0],))
+        known = as_optional("offset", offset, (rows.shape[0],))
         return cls(rows, factor=cholesky(R, "noise_cov"), offset=known)
 
     @property
@@ -413,21 +420,18 @@ class Observation:
     @property
     def log_det_noise(self) -> float:
         """log det R."""
-        if self.factor is not None:
-            return 2.0 * float(np.log(np.diagonal(self.factor)).sum())
         if isinstance(self.std, float):
-            return 2.0 * self.n_obs * float(np.log(self.std))
-        assert self.std is not None
-        return 2.0 * float(np.log(self.std).sum())
+            return 2.0 * self.n_obs * math.log(self.std)
+        each = np.asarray(self.std) if self.factor is None else np.diagonal(self.factor)
+        return 2.0 * float(np.log(each).sum())
 
-    def whiten(self, values: FloatArray) -> FloatArray:
-        """R^(-1/2) times a vector (N_o,) or columns (N_o, k): unit-variance readings."""
+    def whiten(self, values: FloatArray, adjoint: bool = False) -> FloatArray:
+        """R^(-1/2) times a vector (N_o,) or columns (N_o, k): unit-variance readings. ``adjoint`` gives R^(-T/2)."""
         if self.factor is not None:
-            return np.asarray(solve_triangular(self.factor, values, lower=True, check_finite=False))
-        if isinstance(self.std, float):
-            return values / self.std
-        assert self.std is not None
-        return values / (self.std if values.ndim == 1 else self.std[:, None])
+            turn: Literal[0, 1] = 1 if adjoint else 0
+            return np.asarray(solve_triangular(self.factor, values, lower=True, trans=turn, check_finite=False))
+        std = np.asarray(self.std)
+        return np.asarray(values / (std if std.ndim == 0 or values.ndim == 1 else std[:, None]))
 
     def keep(self, mask: NDArray[np.bool_]) -> Observation:
         """The readings where ``mask`` holds; correlated noise is marginalised, not conditioned."""
@@ -440,13 +444,10 @@ class Observation:
 
     def shifted(self, offset: FloatArray | None) -> Observation:
         """The same sensors with another known offset; H and the noise are shared, not copied."""
-        moved = object.__new__(Observation)
-        for name, value in (("H", self.H), ("std", self.std), ("factor", self.factor), ("offset", offset)):
-            object.__setattr__(moved, name, value)
-        return moved
+        return unchecked(Observation, H=self.H, std=self.std, factor=self.factor, offset=offset)
 
 
-def _noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:
+def as_noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:
     """Positive standard deviations: one for all readings, or one each."""
     if np.ndim(value) == 0:
         std: FloatArray | float = as_number(name, value)

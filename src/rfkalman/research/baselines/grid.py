@@ -19,38 +19,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
 from ...core.checks import FloatArray, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import compress_root, psd_root
-from ...domains.base import require_inside
-from ...domains.box import Box, per_axis
+from ...domains.base import per_axis, require_inside
+from ...domains.box import Box
 from ...features.base import as_length_scale, lengths_per_axis
 from ...filters import kalman
 from ...statespace.values import Gaussian, Generator, LinearStep, Observation
+from .base import Batch, LinearField, sequence
 
-__all__ = ["DENSE_LIMIT", "Batch", "FiniteDifferences", "GridField", "run"]
+__all__ = ["DENSE_LIMIT", "Batch", "FiniteDifferences", "run"]
 
 #: Nodes up to which a dense (n, n) matrix is formed: 134 MB each.
 DENSE_LIMIT = 4096
 
-_ROWS = 4096
-
 Velocity = Callable[[FloatArray], ArrayLike]
-
-
-class Batch(NamedTuple):
-    """Readings that arrive together: what every filter on a grid takes, in order of time."""
-
-    gap: float | None  #: time since the previous batch; None (or 0) when no time has passed
-    sensors: ArrayLike  #: positions, (N_o, d)
-    noise_std: float | FloatArray  #: one for all readings, or one each
-    y: ArrayLike  #: readings, (N_o,); NaN where one is missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +76,7 @@ class FiniteDifferences:
     velocity: FloatArray | Velocity | None = None
 
     def __post_init__(self) -> None:
-        if not getattr(self.box, "is_box", False):
+        if not isinstance(self.box, Box):
             raise ValueRangeError(
                 f"box must be a Box; got a {type(self.box).__name__}. A uniform tensor grid has no other boundary."
             )
@@ -122,10 +112,7 @@ class FiniteDifferences:
     @property
     def cell_peclet(self) -> float:
         """Largest |b_i| h_i / (2 nu) over nodes and axes: above one, unresolved fronts oscillate."""
-        if self.velocity is None:
-            return 0.0
-        b = self._velocity_at_nodes() if callable(self.velocity) else self.velocity
-        return float(np.max(np.abs(b) * self.spacing) / (2.0 * self.diffusivity))
+        return float(np.max(np.abs(self._velocity_at_nodes()) * self.spacing) / (2.0 * self.diffusivity))
 
     # ---- dynamics
 
@@ -154,10 +141,13 @@ class FiniteDifferences:
         if callable(self.velocity):
             self._require_dense("a velocity that varies in space")
             return [np.asarray(expm(self._operator() * dt), dtype=np.float64)]
+        lines = zip(self.shape, self.spacing, strict=True)
         if self.velocity is None:
-            sines = zip(self.shape, self.spacing, strict=True)
-            return [_sine_factor(n, self.diffusivity * dt / h**2) for n, h in sines]
-        return [np.asarray(expm(line * dt), dtype=np.float64) for line in self._lines()]
+            return [_sine_factor(n, self.diffusivity * dt / h**2) for n, h in lines]
+        operators = (
+            self.diffusivity * _second(n, h) - b * _first(n, h) for (n, h), b in zip(lines, self.velocity, strict=True)
+        )
+        return [np.asarray(expm(A * dt), dtype=np.float64) for A in operators]
 
     def advance(self, rows: ArrayLike, dt: float | Sequence[FloatArray]) -> FloatArray:
         """Fields after a gap, for nodal values (n,) or rows of them (k, n): ensemble members, columns of a root.
@@ -186,23 +176,12 @@ class FiniteDifferences:
                 u = np.matmul(F, u.reshape(-1, len(F), after))
         return u.reshape(shape)
 
-    def _lines(self) -> list[FloatArray]:
-        """The operator of each axis alone, A_i (n_i, n_i), for a constant velocity."""
-        b = np.zeros(self.box.dimension) if self.velocity is None else np.asarray(self.velocity)
-        stencils = zip(self.shape, self.spacing, b, strict=True)
-        return [self.diffusivity * _second(n, h) - speed * _first(n, h) for n, h, speed in stencils]
-
     def _operator(self) -> FloatArray:
         """A, (n, n)."""
-        total = np.zeros((self.n_nodes, self.n_nodes))
-        if callable(self.velocity):
-            b = self._velocity_at_nodes()
-            for axis, (n, h) in enumerate(zip(self.shape, self.spacing, strict=True)):
-                total += self._along(axis, self.diffusivity * _second(n, h))
-                total -= b[:, axis, None] * self._along(axis, _first(n, h))
-        else:
-            for axis, line in enumerate(self._lines()):
-                total += self._along(axis, line)
+        b, total = self._velocity_at_nodes(), np.zeros((self.n_nodes, self.n_nodes))
+        for axis, (n, h) in enumerate(zip(self.shape, self.spacing, strict=True)):
+            total += self._along(axis, self.diffusivity * _second(n, h))
+            total -= b[:, axis, None] * self._along(axis, _first(n, h))
         return total
 
     def _along(self, axis: int, line: FloatArray) -> FloatArray:
@@ -211,9 +190,11 @@ class FiniteDifferences:
         return _kron([np.eye(before), line, np.eye(after)])
 
     def _velocity_at_nodes(self) -> FloatArray:
-        assert callable(self.velocity)
+        """b at every node, (n, d)."""
         x = self.points
-        return as_finite("velocity(x)", self.velocity(x), x.shape, "It must give one vector per row of x.")
+        if callable(self.velocity):
+            return as_finite("velocity(x)", self.velocity(x), x.shape, "It must give one vector per row of x.")
+        return np.zeros(x.shape) if self.velocity is None else np.broadcast_to(self.velocity, x.shape)
 
     def _require_dense(self, what: str) -> None:
         if self.n_nodes > DENSE_LIMIT:
@@ -226,10 +207,14 @@ class FiniteDifferences:
 
     def interpolate(self, x: ArrayLike) -> FloatArray:
         """Rows H (N, n) of multilinear interpolation between nodes and the zero boundary."""
-        index, weight = self._stencil(x)
-        H = np.zeros((len(index), self.n_nodes))
-        rows = np.arange(len(index))[:, None]
-        np.add.at(H, (rows, index), weight)
+        x = as_points("x", x, self.box.dimension)
+        require_inside(self.box, x, "x")
+        s = (x - self.box.lower) / self.spacing
+        H = np.ones((len(x), 1))
+        for axis, n in enumerate(self.shape):
+            # One hat per node; the faces, nodes 0 and n + 1, have none.
+            hats = np.maximum(0.0, 1.0 - np.abs(s[:, axis, None] - np.arange(1, n + 1)))
+            H = (H[:, :, None] * hats[:, None, :]).reshape(len(x), H.shape[1] * n)
         return H
 
     def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
@@ -241,12 +226,7 @@ class FiniteDifferences:
 
         For ``kalman.run``, ``batch.solve`` and the ensemble filters; a step is made once for each distinct gap.
         """
-        steps: dict[float, LinearStep] = {}
-        for gap, sensors, noise_std, y in batches:
-            step = None
-            if gap:
-                step = steps.get(gap) or steps.setdefault(gap, self.step(gap))
-            yield step, self.observe(sensors, noise_std), np.asarray(y, dtype=np.float64)
+        return sequence(self, batches)
 
     def smooth_prior(
         self, std: float, length_scale: float | Sequence[float], mean: ArrayLike | None = None
@@ -290,31 +270,17 @@ class FiniteDifferences:
         m = as_finite("mean_at_points", mean, (self.n_nodes,), "One value per node of grid.points.")
         return Gaussian(m, compress_root(root) if root.shape[1] > self.n_nodes else root)
 
-    def field(self, belief: Gaussian) -> GridField:
-        """The law of the field between the nodes."""
-        return GridField(self, belief)
+    def field(self, belief: Gaussian) -> LinearField:
+        """The law of the field: multilinear between the nodes, zero on the boundary.
 
-    def _stencil(self, x: ArrayLike) -> tuple[NDArray[np.intp], FloatArray]:
-        """Nodes around each point and their weights, (N, 2^d) each; boundary corners have weight zero."""
-        x = as_points("x", x, self.box.dimension)
-        require_inside(self.box, x, "x")
-        counts = np.array(self.shape)
-        # The slack of the inside test may leave a point beyond the face by a rounding error.
-        s = np.clip((x - self.box.lower) / self.spacing, 0.0, counts + 1.0)
-        cell = np.minimum(s.astype(np.intp), counts)
-        t = s - cell
-        index = np.zeros((len(x), 1), dtype=np.intp)
-        weight = np.ones((len(x), 1))
-        for axis, n in enumerate(self.shape):
-            # Corner j of the cell is interior node j - 1; -1 and n are the two faces.
-            corners = cell[:, axis, None] + np.array([-1, 0])
-            inside = (corners >= 0) & (corners < n)
-            along = np.where(inside, np.stack([1.0 - t[:, axis], t[:, axis]], axis=1), 0.0)
-            width = 2 ** (axis + 1)
-            weight = (weight[:, :, None] * along[:, None, :]).reshape(len(x), width)
-            corners = np.where(inside, corners, 0)
-            index = (index[:, :, None] * n + corners[:, None, :]).reshape(len(x), width)
-        return index, weight
+        ``std`` is that of the interpolant; what the field does between the nodes is not in it.
+        """
+        if belief.dim != self.n_nodes:
+            raise ShapeError(
+                f"belief has {belief.dim} values but the grid has {self.n_nodes} nodes; "
+                "a reduced state is lifted to the grid first."
+            )
+        return LinearField(self.interpolate, belief)
 
 
 def _kron(factors: Sequence[FloatArray]) -> FloatArray:
@@ -344,40 +310,6 @@ def _sine_factor(n: int, strength: float) -> FloatArray:
     return np.asarray((S * decay) @ S)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GridField:
-    """The law of a field known at the nodes of a grid: multilinear between them, zero on the boundary.
-
-    ``std`` is that of the interpolant; what the field does between the nodes
-    is not in it.
-    """
-
-    grid: FiniteDifferences
-    belief: Gaussian
-
-    def __post_init__(self) -> None:
-        if self.belief.dim != self.grid.n_nodes:
-            raise ShapeError(
-                f"belief has {self.belief.dim} values but the grid has {self.grid.n_nodes} nodes; "
-                "a reduced state is lifted to the grid first."
-            )
-
-    def mean(self, x: ArrayLike) -> FloatArray:
-        """Mean at points (N, d), (N,)."""
-        index, weight = self.grid._stencil(x)
-        return np.asarray(np.einsum("nc,nc->n", weight, self.belief.mean[index]))
-
-    def std(self, x: ArrayLike) -> FloatArray:
-        """Standard deviation at points, (N,)."""
-        index, weight = self.grid._stencil(x)
-        root = np.ascontiguousarray(self.belief.root)
-        out = np.empty(len(index))
-        for i in range(0, len(index), _ROWS):
-            rows = np.einsum("nc,nck->nk", weight[i : i + _ROWS], root[index[i : i + _ROWS]])
-            out[i : i + _ROWS] = np.sqrt(np.einsum("nk,nk->n", rows, rows))
-        return out
-
-
 def run(grid: FiniteDifferences, prior: Gaussian, batches: Iterable[Batch]) -> Iterator[kalman.Analysis]:
     """The Kalman filter on the whole grid, yielding the belief about the nodal values after each batch.
 
@@ -399,12 +331,10 @@ def run(grid: FiniteDifferences, prior: Gaussian, batches: Iterable[Batch]) -> I
     >>> [post.mean.round(12).tolist() for post in run(grid, grid.prior_from([[1.0]]), batches)]
     [[1.0], [0.5]]
     """
-    moves: dict[float, list[FloatArray]] = {}
-    belief = prior
+    factors, belief = cache(grid.factors), prior
     for gap, sensors, noise_std, y in batches:
         if gap:
-            move = moves.get(gap) or moves.setdefault(gap, grid.factors(gap))
+            move = factors(gap)
             belief = Gaussian(grid.advance(belief.mean, move), grid.advance(belief.root.T, move).T)
-        post = kalman.analyse(belief, grid.observe(sensors, noise_std), y)
-        yield post
-        belief = post
+        belief = kalman.analyse(belief, grid.observe(sensors, noise_std), y)
+        yield belief

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import LinearNDInterpolator
-from scipy.spatial import Delaunay, QhullError, cKDTree
+from numpy.typing import ArrayLike
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
+from scipy.spatial import Delaunay, QhullError
 
 from ...core.checks import FloatArray, as_count, as_points, as_positive
 from ...core.errors import ShapeError, ValueRangeError
 from ...domains.box import Box
-from ._readings import finite_readings
+from .base import finite_readings, squared_distances
 
 __all__ = ["InterpolatedField", "boundary_points", "inverse_distance", "linear"]
 
@@ -75,23 +75,7 @@ def linear(x: ArrayLike, y: ArrayLike, box: Box | None = None, n_boundary: int =
     >>> field.mean([[0.25], [1.0]])
     array([1., 0.])
     """
-    sensors, values = _readings(x, y)
-    known = np.empty((0, sensors.shape[1])) if box is None else boundary_points(box, n_boundary, sensors.shape[1])
-    predict = _linear_map(np.vstack([sensors, known]), np.append(values, np.zeros(len(known))))
-    if predict is None:
-        raise ValueRangeError(
-            f"x has {len(sensors)} positions that span no {sensors.shape[1]}-dimensional volume, so there is nothing "
-            "to triangulate; add the zero boundary with box=..., or use inverse_distance."
-        )
-    residuals = []
-    for i in _left_out(len(values)):
-        others = np.delete(np.arange(len(values)), i)
-        points = np.vstack([sensors[others], known])
-        data = np.append(values[others], np.zeros(len(known)))
-        if len(data):
-            without = _linear_map(points, data) or _nearest_map(points, data)
-            residuals.append(without(sensors[i : i + 1])[0] - values[i])
-    return InterpolatedField(sensors.shape[1], _rms(residuals, values), predict)
+    return _mapped(_linear_map, x, y, box, n_boundary)
 
 
 def inverse_distance(
@@ -112,22 +96,20 @@ def inverse_distance(
     >>> field.mean([[0.5], [1.0]])
     array([1., 2.])
     """
-    sensors, values = _readings(x, y)
     power = as_positive("power", power)
-    known = np.empty((0, sensors.shape[1])) if box is None else boundary_points(box, n_boundary, sensors.shape[1])
-    points, data = np.vstack([sensors, known]), np.append(values, np.zeros(len(known)))
 
-    def predict(at: FloatArray) -> FloatArray:
-        out = np.empty(len(at))
-        for i in range(0, len(at), _ROWS):
-            out[i : i + _ROWS] = _weighted(_squared_distances(at[i : i + _ROWS], points), data, power)
-        return out
+    def fit(points: FloatArray, data: FloatArray) -> _Map:
+        def weighted(at: FloatArray) -> FloatArray:
+            """Averages with weights relative to the nearest, so that nothing overflows at a sensor."""
+            squared = squared_distances(at, points)
+            nearest = squared.min(axis=1, keepdims=True)
+            safe = np.where(squared > 0.0, squared, 1.0)
+            weights = np.where(squared == nearest, 1.0, (nearest / safe) ** (0.5 * power))
+            return np.asarray(weights @ data / weights.sum(axis=1))
 
-    chosen = _left_out(len(values))
-    squared = _squared_distances(sensors[chosen], points)
-    squared[np.arange(len(chosen)), chosen] = np.inf
-    residuals = _weighted(squared, data, power) - values[chosen] if len(data) > 1 else np.empty(0)
-    return InterpolatedField(sensors.shape[1], _rms(residuals, values), predict)
+        return lambda at: np.concatenate([weighted(at[i : i + _ROWS]) for i in range(0, max(1, len(at)), _ROWS)])
+
+    return _mapped(fit, x, y, box, n_boundary)
 
 
 def boundary_points(box: Box, n: int, dimension: int | None = None) -> FloatArray:
@@ -145,14 +127,33 @@ def boundary_points(box: Box, n: int, dimension: int | None = None) -> FloatArra
     return np.asarray(x[((x == box.lower) | (x == box.upper)).any(axis=1)])
 
 
-def _readings(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Distinct positions and the mean of the finite readings at each."""
-    points, values = finite_readings(x, y)
-    if not len(values):
+def _mapped(
+    fit: Callable[[FloatArray, FloatArray], _Map | None], x: ArrayLike, y: ArrayLike, box: Box | None, n_boundary: int
+) -> InterpolatedField:
+    """The map of a fit to the readings and the zero boundary; the band from fits without one reading each."""
+    points, finite = finite_readings(x, y)
+    if not len(finite):
         raise ShapeError(f"y has no finite reading among {len(np.atleast_1d(y))}; a map needs at least one.")
-    distinct, place = np.unique(points, axis=0, return_inverse=True)
+    sensors, place = np.unique(points, axis=0, return_inverse=True)
     place = place.ravel()
-    return distinct, np.bincount(place, values) / np.bincount(place)
+    values = np.bincount(place, finite) / np.bincount(place)
+    n, d = sensors.shape
+    known = np.empty((0, d)) if box is None else boundary_points(box, n_boundary, d)
+    points, data = np.vstack([sensors, known]), np.append(values, np.zeros(len(known)))
+    predict = fit(points, data)
+    if predict is None:
+        raise ValueRangeError(
+            f"x has {n} positions that span no {d}-dimensional volume, so there is nothing "
+            "to triangulate; add the zero boundary with box=..., or use inverse_distance."
+        )
+    # A single reading has nothing to be predicted from: its own size is all there is.
+    errors = values
+    if len(data) > 1:
+        left_out = np.unique(np.linspace(0, n - 1, min(n, _LEFT_OUT)).astype(np.intp))
+        rests = ((np.delete(points, i, axis=0), np.delete(data, i)) for i in left_out)
+        without = [fit(*rest) or NearestNDInterpolator(*rest) for rest in rests]
+        errors = np.array([map_(points[[i]])[0] - data[i] for map_, i in zip(without, left_out, strict=True)])
+    return InterpolatedField(d, float(np.sqrt(np.mean(np.square(errors)))), predict)
 
 
 def _linear_map(points: FloatArray, data: FloatArray) -> _Map | None:
@@ -167,7 +168,7 @@ def _linear_map(points: FloatArray, data: FloatArray) -> _Map | None:
         triangulation = Delaunay(points)
     except QhullError:
         return None
-    inside, outside = LinearNDInterpolator(triangulation, data), _nearest_map(points, data)
+    inside, outside = LinearNDInterpolator(triangulation, data), NearestNDInterpolator(points, data)
 
     def predict(at: FloatArray) -> FloatArray:
         values = np.asarray(inside(at), dtype=np.float64)
@@ -176,34 +177,3 @@ def _linear_map(points: FloatArray, data: FloatArray) -> _Map | None:
         return values
 
     return predict
-
-
-def _nearest_map(points: FloatArray, data: FloatArray) -> _Map:
-    tree = cKDTree(points)
-    return lambda at: data[tree.query(at)[1]] if len(at) else np.empty(0)
-
-
-def _squared_distances(a: FloatArray, b: FloatArray) -> FloatArray:
-    squared = np.zeros((len(a), len(b)))
-    for left, right in zip(a.T, b.T, strict=True):
-        squared += np.square(left[:, None] - right)
-    return squared
-
-
-def _weighted(squared: FloatArray, data: FloatArray, power: float) -> FloatArray:
-    """Averages with weights distance^-power, relative to the nearest so that nothing overflows at a sensor."""
-    nearest = squared.min(axis=1, keepdims=True)
-    hit = squared == nearest
-    safe = np.where(squared > 0.0, squared, 1.0)
-    weights = np.where(hit, 1.0, (nearest / safe) ** (0.5 * power))
-    return np.asarray(weights @ data / weights.sum(axis=1))
-
-
-def _left_out(n: int) -> NDArray[np.intp]:
-    return np.unique(np.linspace(0, n - 1, min(n, _LEFT_OUT)).astype(np.intp))
-
-
-def _rms(residuals: ArrayLike, values: FloatArray) -> float:
-    """Root mean square; a single reading has nothing to be predicted from, its own size is all there is."""
-    errors = np.asarray(residuals, dtype=np.float64)
-    return float(np.sqrt(np.mean(np.square(errors if errors.size else values))))

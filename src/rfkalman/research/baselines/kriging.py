@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from ...core.checks import EPS, FloatArray, as_count, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import cholesky
-from ._readings import finite_readings
+from .base import finite_readings, squared_distances
 
 __all__ = [
     "MAX_READINGS",
@@ -109,10 +109,7 @@ class Covariance:
                 f"length has {np.size(self.length)} entries but the points have {x.shape[1]} coordinates; "
                 "give one number for all, or one per coordinate."
             )
-        squared = np.zeros((len(x), len(other)))
-        # Differences, not |x|^2 - 2 x.y + |y|^2, which cancels for close points.
-        for a, b in zip((x / self.length).T, (other / self.length).T, strict=True):
-            squared += np.square(a[:, None] - b)
+        squared = squared_distances(x / self.length, other / self.length)
         return self.std**2 * self.correlation(np.sqrt(squared, out=squared))
 
 
@@ -198,17 +195,12 @@ def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance, degree: int | None
     >>> field.mean([[0.0], [100.0]]), field.std([[100.0]])
     (array([1., 0.]), array([1.]))
     """
-    points, values = _readings(x, y)
-    if degree is not None:
-        degree = as_count("degree", degree, minimum=0)
-    return _krige(points, values, covariance, degree)
-
-
-def _krige(x: FloatArray, y: FloatArray, covariance: Covariance, degree: int | None) -> KrigingField:
+    x, y = _readings(x, y)
     N = len(y)
     K = covariance.between(x, x)
     K[np.diag_indices(N)] += covariance.noise_std**2
     L = cholesky(K, "the covariance of the readings")
+    degree = None if degree is None else as_count("degree", degree, minimum=0)
     B = _polynomials(x, x, degree)
     q = B.shape[1]
     LB, Ly = _solve_lower(L, B), _solve_lower(L, y)
@@ -264,8 +256,6 @@ def estimate(
     points, values = _readings(x, y)
     if len(values) < 3:
         raise ShapeError(f"y has {len(values)} finite readings; estimating spread, length and noise takes at least 3.")
-    if degree is not None:
-        degree = as_count("degree", degree, minimum=0)
     extent = np.ptp(points, axis=0)
     if not extent.any():
         raise ValueRangeError("x holds one position only; a length cannot be estimated from it.")
@@ -282,7 +272,7 @@ def estimate(
         return Covariance(std, lengths if per_coordinate else float(lengths[0]), noise, correlation)
 
     def cost(theta: FloatArray) -> float:
-        return -_krige(points, values, covariance(theta), degree).log_likelihood
+        return -krige(points, values, covariance(theta), degree).log_likelihood
 
     bounds = [(narrowest, widest)]
     bounds += [(math.log(e / 50.0), math.log(10.0 * e)) for e in extent]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,8 @@ from ...core.errors import ShapeError, ValueRangeError
 from ...filters.ensemble import Ensemble
 from ...filters.kernels import INDICATOR_LIMIT
 from ...statespace.values import Observation
-from .grid import Batch, FiniteDifferences
+from .base import Batch, any_points, squared_distances
+from .grid import FiniteDifferences
 
 __all__ = ["analyse", "gaspari_cohn", "run", "taper"]
 
@@ -62,16 +64,12 @@ def taper(points: ArrayLike, sensors: ArrayLike, radius: float) -> FloatArray:
     radius : float
         In the units of the coordinates; ``math.inf`` for no localisation.
     """
-    nodes = np.asarray(points, dtype=np.float64)
-    nodes = as_points("points", nodes, nodes.shape[1] if nodes.ndim == 2 else 1)
+    nodes = any_points("points", points)
     at = as_points("sensors", sensors, nodes.shape[1])
     if radius == math.inf:
         return np.ones((len(nodes), len(at)))
     radius = as_positive("radius", radius, "It is the distance beyond which a reading is not used; inf for all.")
-    squared = np.zeros((len(nodes), len(at)))
-    for a, b in zip(nodes.T, at.T, strict=True):
-        squared += np.square(a[:, None] - b)
-    return gaspari_cohn(np.sqrt(squared) / (0.5 * radius))
+    return gaspari_cohn(np.sqrt(squared_distances(nodes, at)) / (0.5 * radius))
 
 
 def analyse(ensemble: Ensemble, obs: Observation, y: ArrayLike, weights: ArrayLike) -> Ensemble:
@@ -117,7 +115,7 @@ def analyse(ensemble: Ensemble, obs: Observation, y: ArrayLike, weights: ArrayLi
     order = order[counts[order] > 0]
     # As in the global filter: beyond this size the squares of a Gram matrix would cost more digits than they save time.
     benign = EPS * float(np.square(G).sum()) <= INDICATOR_LIMIT
-    by_readings = _Gram(S @ G.T, G @ G.T, v)
+    cross, gram = S @ G.T, G @ G.T
     start = 0
     while start < len(order):
         # Sorted by count, so a block wastes little when all its nodes are filled up to the largest with weight zero.
@@ -126,17 +124,16 @@ def analyse(ensemble: Ensemble, obs: Observation, y: ArrayLike, weights: ArrayLi
         nearest = np.argsort(-w[nodes], axis=1, kind="stable")[:, :p]
         scale = np.sqrt(np.take_along_axis(w[nodes], nearest, axis=1))
         if benign and p <= S.shape[1]:
-            pull, shrink = by_readings.local(nodes, nearest, scale)
+            weights_of = _in_readings(np.take_along_axis(cross[nodes], nearest, axis=1), gram, nearest, scale)
             # Back over all readings, so that what is left is a product with the readings' deviations.
             wide = np.zeros((2, len(nodes), len(v)))
-            np.put_along_axis(wide[0], nearest, pull, axis=1)
-            np.put_along_axis(wide[1], nearest, shrink, axis=1)
-            mean[nodes] += wide[0] @ v
-            root[nodes] -= wide[1] @ G
+            for over_all, over_nearest in zip(wide, weights_of, strict=True):
+                np.put_along_axis(over_all, nearest, over_nearest, axis=1)
+            shift, change = wide[0] @ v, wide[1] @ G
         else:
-            shift, change = _in_members(S[nodes], scale[:, :, None] * G[nearest], scale * v[nearest], benign)
-            mean[nodes] += shift
-            root[nodes] -= change
+            shift, change = _in_members(S[nodes], scale[:, :, None] * G[nearest], scale * v[nearest])
+        mean[nodes] += shift
+        root[nodes] -= change
         start = stop
     return _with(ensemble, mean, root)
 
@@ -149,43 +146,30 @@ def _with(ensemble: Ensemble, mean: FloatArray, root: FloatArray) -> Ensemble:
     return Ensemble(mean, root, ensemble.basis)
 
 
-class _Gram:
-    """Local updates in the space of the readings, from products that are made once for all nodes."""
+def _in_readings(cross: FloatArray, gram: FloatArray, nearest: _Nodes, scale: FloatArray) -> FloatArray:
+    """Weights of the departures in the mean, and of the readings' deviations in the root, (2, b, p).
 
-    def __init__(self, cross: FloatArray, gram: FloatArray, v: FloatArray) -> None:
-        self.cross, self.gram, self.v = cross, gram, v
-
-    def local(self, nodes: _Nodes, nearest: _Nodes, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weights of the departures in the mean, and of the readings' deviations in the root, (b, p) each."""
-        gram = self.gram[nearest[:, :, None], nearest[:, None, :]]
-        gram *= scale[:, :, None]
-        gram *= scale[:, None, :]
-        lam, U = np.linalg.eigh(gram)
-        grown = 1.0 + lam
-        cross = scale * np.take_along_axis(self.cross[nodes], nearest, axis=1)
-        turned = np.matmul(cross[:, None, :], U)[:, 0]
-        # 1 - (1 + lam)^(-1/2) = lam / (1 + lam + sqrt(1 + lam)), whose factor lam is in the two cross products.
-        both = np.stack([turned / grown, turned / (grown + np.sqrt(grown))], axis=1)
-        back = np.matmul(both, U.transpose(0, 2, 1)) * scale[:, None, :]
-        return back[:, 0], back[:, 1]
+    ``cross`` (b, p) and ``gram`` (N_o, N_o) are products that were made once for all nodes.
+    """
+    local = gram[nearest[:, :, None], nearest[:, None, :]]
+    local *= scale[:, :, None]
+    local *= scale[:, None, :]
+    lam, U = np.linalg.eigh(local)
+    grown = 1.0 + lam
+    turned = np.matmul((scale * cross)[:, None, :], U)[:, 0]
+    # 1 - (1 + lam)^(-1/2) = lam / (1 + lam + sqrt(1 + lam)), whose factor lam is in the two cross products.
+    both = np.stack([turned / grown, turned / (grown + np.sqrt(grown))], axis=1)
+    return np.asarray((np.matmul(both, U.transpose(0, 2, 1)) * scale[:, None, :]).transpose(1, 0, 2))
 
 
-def _in_members(S: FloatArray, G: FloatArray, v: FloatArray, benign: bool) -> tuple[FloatArray, FloatArray]:
+def _in_members(S: FloatArray, G: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Change of the means (b,) and of the rows of the root (b, k), from local deviations G (b, p, k)."""
-    if benign:
-        lam, V = np.linalg.eigh(np.matmul(G.transpose(0, 2, 1), G))
-        grown = 1.0 + lam
-        shrink = lam / (grown + np.sqrt(grown))
-        pull = np.einsum("bkq,bk->bq", V, np.einsum("bpk,bp->bk", G, v)) / grown
-    else:
-        U, s, Vt = np.linalg.svd(G, full_matrices=False)
-        V = Vt.transpose(0, 2, 1)
-        grown = 1.0 + s * s
-        shrink = (s / np.sqrt(grown)) * (s / (np.sqrt(grown) + 1.0))
-        pull = (s / grown) * np.einsum("bpq,bp->bq", U, v)
-    turned = np.matmul(S[:, None, :], V)[:, 0]
-    change = np.matmul(V, (turned * shrink)[:, :, None])[:, :, 0]
-    return np.einsum("bq,bq->b", turned, pull), change
+    U, s, Vt = np.linalg.svd(G, full_matrices=False)
+    grown = 1.0 + s * s
+    shrink = (s / np.sqrt(grown)) * (s / (np.sqrt(grown) + 1.0))
+    pull = (s / grown) * np.einsum("bpq,bp->bq", U, v)
+    turned = np.einsum("bqk,bk->bq", Vt, S)
+    return np.einsum("bq,bq->b", turned, pull), np.einsum("bqk,bq->bk", Vt, turned * shrink)
 
 
 def _block_end(counts: NDArray[np.intp], start: int, k: int) -> int:
@@ -218,11 +202,10 @@ def run(
     rho = as_positive("inflation", inflation)
     if ensemble.dim != grid.n_nodes:
         raise ShapeError(f"ensemble has {ensemble.dim} values per member but the grid has {grid.n_nodes} nodes.")
-    points = grid.points
-    moves: dict[float, list[FloatArray]] = {}
+    points, factors = grid.points, cache(grid.factors)
     for gap, sensors, noise_std, y in batches:
         if gap:
-            move = moves.get(gap) or moves.setdefault(gap, grid.factors(gap))
+            move = factors(gap)
             mean, root = grid.advance(ensemble.mean, move), rho * grid.advance(ensemble.root.T, move).T
             ensemble = _with(ensemble, mean, root)
         ensemble = analyse(ensemble, grid.observe(sensors, noise_std), y, taper(points, sensors, radius))

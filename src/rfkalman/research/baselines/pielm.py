@@ -11,8 +11,6 @@ Kalman update that a stationary problem needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,54 +18,20 @@ from scipy.optimize import minimize_scalar
 
 from ...core.checks import FloatArray, as_count, as_points, as_positive, frozen
 from ...core.errors import ConformityError, ShapeError, ValueRangeError
+from ...domains import BallWindow, BoxWindow
 from ...domains.base import require_inside
 from ...features.base import FeatureMap, FeatureSum
-from ...features.cutoffs import BallCutoff, BoxCutoff
 from ...features.fourier import ConstantMap, FourierMap
 from ...features.network import ELUMap, TanhMap
 from ...features.sine import SineMap
-from ...features.window import Window
-from ...filters import batch
+from ...features.wrappers import Windowed
+from ...filters import batch, kalman
 from ...physics.conditions import Dirichlet, evaluate
 from ...physics.pde import LinearPDE
 from ...statespace.values import Gaussian, Observation
+from .base import LinearField
 
-__all__ = ["PIELMField", "coefficient_prior", "collocation_rows", "fit", "fit_scale", "laplacian"]
-
-_ROWS = 4096
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PIELMField:
-    """The posterior field: features with Gaussian coefficients.
-
-    Attributes
-    ----------
-    features : FeatureMap
-    belief : Gaussian
-        Law of the raw coefficients, (M,).
-    log_evidence : float
-        Log density of all rows, the scaled residuals among them.
-    """
-
-    features: FeatureMap
-    belief: Gaussian
-    log_evidence: float = 0.0
-
-    def mean(self, x: ArrayLike) -> FloatArray:
-        """Mean at points (N, d), (N,)."""
-        return self._map(x, lambda Phi: Phi @ self.belief.mean)
-
-    def std(self, x: ArrayLike) -> FloatArray:
-        """Standard deviation at points, (N,)."""
-        return self._map(x, lambda Phi: np.asarray(np.linalg.norm(Phi @ self.belief.root, axis=1)))
-
-    def _map(self, x: ArrayLike, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        points = as_points("x", x, self.features.dimension)
-        out = np.empty(len(points))
-        for i in range(0, len(points), _ROWS):
-            out[i : i + _ROWS] = of(self.features(points[i : i + _ROWS]))
-        return out
+__all__ = ["coefficient_prior", "collocation_rows", "condition", "fit", "fit_scale", "laplacian"]
 
 
 def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) -> FloatArray:
@@ -81,10 +45,10 @@ def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) ->
     d = x.shape[1] if n_axes is None else n_axes
     if isinstance(features, FeatureSum):
         return np.concatenate([laplacian(part, x, d) for part in features.parts], axis=1)
-    if isinstance(features, Window) and isinstance(features.cutoff, (BoxCutoff, BallCutoff)):
+    if isinstance(features, Windowed) and isinstance(features.window, (BoxWindow, BallWindow)):
         values, gradients = features.inner.jet(x)
-        beta, slopes = features.cutoff.jet(x)
-        bend = _polynomial_laplacian(features.cutoff, x, features.side[:d])
+        beta, slopes = features.window.jet(x)
+        bend = _polynomial_laplacian(features.window, x, features.side[:d])
         rows = beta[:, None] * laplacian(features.inner, x, d)
         rows += bend[:, None] * values
         for gradient, slope in zip(gradients[:d], slopes[:d], strict=True):
@@ -106,7 +70,7 @@ def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) ->
     )
 
 
-def _polynomial_laplacian(cutoff: BoxCutoff | BallCutoff, x: FloatArray, side: FloatArray) -> FloatArray:
+def _polynomial_laplacian(window: BoxWindow | BallWindow, x: FloatArray, side: FloatArray) -> FloatArray:
     """Laplace beta (n,) from its exact gradients, over as many coordinates as there are sides.
 
     The five-point formula is exact for slopes of degree four, and these
@@ -120,7 +84,7 @@ def _polynomial_laplacian(cutoff: BoxCutoff | BallCutoff, x: FloatArray, side: F
         for k in (-2, -1, 1, 2):
             moved = x.copy()
             moved[:, axis] += k * h
-            at.append(cutoff.jet(moved)[1][axis])
+            at.append(window.jet(moved)[1][axis])
         total += (at[0] - 8.0 * at[1] + 8.0 * at[2] - at[3]) / (12.0 * h)
     return total
 
@@ -181,7 +145,7 @@ def fit(
     noise_std: float | FloatArray | None = None,
     y: ArrayLike | None = None,
     scale_rows: bool = True,
-) -> PIELMField:
+) -> LinearField:
     """The posterior of a field given its PDE, its boundary values and point readings.
 
     The field is stationary, or, with features over space and time (one
@@ -242,12 +206,24 @@ def fit(
         std.append(np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (len(at),)))
     obs = Observation(np.vstack(rows), std=np.concatenate(std))
     result = batch.solve(prior, [(None, obs, frozen(np.concatenate(rhs)))])
-    return PIELMField(features, result.final, result.log_evidence)
+    return LinearField(features, result.final, result.log_evidence)
+
+
+def condition(
+    features: FeatureMap, belief: Gaussian, sensors: ArrayLike, noise_std: float | FloatArray, y: ArrayLike
+) -> LinearField:
+    """The posterior given readings, from the law of the coefficients before them; those not finite drop out.
+
+    ``log_evidence`` of the result is the density of the readings.
+    """
+    at = as_points("sensors", sensors, features.dimension)
+    post = kalman.analyse(belief, Observation(features(at), std=noise_std), y)
+    return LinearField(features, post, post.log_evidence)
 
 
 def fit_scale(
     features: FeatureMap, belief: Gaussian, sensors: ArrayLike, noise_std: float | FloatArray, y: ArrayLike
-) -> PIELMField:
+) -> LinearField:
     """The posterior given readings, with the width of a zero-mean belief chosen by their evidence.
 
     The belief is that of the coefficients before the readings: a prior, or what
@@ -269,32 +245,25 @@ def fit_scale(
         raise ValueRangeError("belief must have zero mean: only then is a change of its width one number.")
     values = np.asarray(y, dtype=np.float64)
     seen = np.isfinite(values)
-    at = as_points("sensors", sensors, features.dimension)[seen]
+    rows = features(as_points("sensors", sensors, features.dimension)[seen])
     sigma = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), values.shape)[seen]
-    U, size, Vt = np.linalg.svd((features(at) @ belief.root) / sigma[:, None], full_matrices=False)
+    U, size, _ = np.linalg.svd((rows @ belief.root) / sigma[:, None], full_matrices=False)
     white = values[seen] / sigma
-    data = U.T @ white
-    rest = max(0.0, float(white @ white - data @ data))
-    constant = rest + white.size * math.log(2.0 * math.pi) + 2.0 * float(np.log(sigma).sum())
+    data = np.square(U.T @ white)
 
     def evidence(log_scale: FloatArray) -> FloatArray:
+        """Up to a constant."""
         spread = 1.0 + np.square(np.exp(log_scale)[..., None] * size)
-        return np.asarray(-0.5 * ((np.square(data) / spread + np.log(spread)).sum(axis=-1) + constant))
+        return np.asarray(-0.5 * (data / spread + np.log(spread)).sum(axis=-1))
 
-    if size.size == 0 or size[0] == 0.0:
-        return PIELMField(features, belief, -0.5 * (constant + float(data @ data)))
-    # Flat where the strongest direction is below the noise, falling where every one is above the readings.
-    grid = np.linspace(-10.0, 30.0, 400) - math.log(size[0])
-    best = int(evidence(grid).argmax())
-    around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
-    top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
-    scale = math.exp(float(top.x))
-    gain = scale * size
-    spread = 1.0 + gain * gain
-    mean = scale * (belief.root @ (Vt.T @ (gain / spread * data)))
-    shrink = 1.0 - 1.0 / np.sqrt(spread)
-    root = scale * (belief.root - (belief.root @ Vt.T) * shrink @ Vt)
-    return PIELMField(features, Gaussian(mean, root), float(evidence(np.array(math.log(scale)))))
+    if size.size and size[0] > 0.0:
+        # Flat where the strongest direction is below the noise, falling where every one is above the readings.
+        grid = np.linspace(-10.0, 30.0, 400) - math.log(size[0])
+        best = int(evidence(grid).argmax())
+        around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
+        top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
+        belief = Gaussian(belief.mean, math.exp(float(top.x)) * belief.root)
+    return condition(features, belief, sensors, noise_std, y)
 
 
 def _boundary_blocks(
@@ -317,6 +286,6 @@ def _boundary_blocks(
                 f"features over space and time must vanish on {part!r}, where the value must be zero: window them with "
                 "bubble(recipe, parts=...) on the faces of space."
             )
-        x = np.concatenate([points for points, _, _ in pde.domain.boundary_rule(part, order).blocks(_ROWS)])
+        x = np.concatenate([points for points, _, _ in pde.domain.boundary_rule(part, order).blocks(4096)])
         blocks.append((features(x), evaluate(f"boundary[{part!r}]", g, x, 0.0), noise))
     return blocks

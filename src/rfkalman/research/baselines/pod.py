@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +22,8 @@ from ...core.checks import FloatArray, as_count, as_finite, as_number, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...filters.ensemble import Ensemble, sample
 from ...statespace.values import Gaussian, LinearStep, Observation
-from .grid import Batch, FiniteDifferences, GridField
+from .base import Batch, LinearField, sequence
+from .grid import FiniteDifferences
 
 __all__ = ["PODModel", "reduced_model", "snapshots"]
 
@@ -70,12 +72,7 @@ class PODModel:
 
     def sequence(self, batches: Iterable[Batch]) -> Iterator[tuple[LinearStep | None, Observation, FloatArray]]:
         """The batches as the filters take them, in coefficients; a step is made once for each distinct gap."""
-        steps: dict[float, LinearStep] = {}
-        for gap, sensors, noise_std, y in batches:
-            step = None
-            if gap:
-                step = steps.get(gap) or steps.setdefault(gap, self.step(gap))
-            yield step, self.observe(sensors, noise_std), np.asarray(y, dtype=np.float64)
+        return sequence(self, batches)
 
     def reduce(self, belief: Gaussian) -> Gaussian:
         """The belief about the coefficients that one about the nodal values implies."""
@@ -85,11 +82,11 @@ class PODModel:
         """The same members, each projected on the modes."""
         return Ensemble(self.modes.T @ ensemble.mean, self.modes.T @ ensemble.root, ensemble.basis)
 
-    def field(self, belief: Gaussian) -> GridField:
+    def field(self, belief: Gaussian) -> LinearField:
         """The law of the field that coefficients imply; what the modes cannot hold is not in its band."""
         if belief.dim != self.rank:
             raise ShapeError(f"belief has {belief.dim} coefficients but the model has {self.rank} modes.")
-        return GridField(self.grid, Gaussian(self.modes @ belief.mean, self.modes @ belief.root))
+        return self.grid.field(Gaussian(self.modes @ belief.mean, self.modes @ belief.root))
 
 
 def snapshots(
@@ -109,12 +106,10 @@ def snapshots(
     rng : numpy.random.Generator
         The stream of the offline ensemble; another than that of the filter's members.
     """
-    rows = sample(prior, as_count("n_trajectories", n_trajectories, minimum=2), rng).members
-    kept = [rows]
-    moves: dict[float, list[FloatArray]] = {}
+    factors = cache(grid.factors)
+    kept = [sample(prior, as_count("n_trajectories", n_trajectories, minimum=2), rng).members]
     for gap in gaps:
-        rows = grid.advance(rows, moves.get(gap) or moves.setdefault(gap, grid.factors(gap)))
-        kept.append(rows)
+        kept.append(grid.advance(kept[-1], factors(gap)))
     return np.ascontiguousarray(np.concatenate(kept).T)
 
 

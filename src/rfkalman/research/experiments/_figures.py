@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.checks import FloatArray
-from ...report._draw import BLUE, GREEN, INK, ORANGE, TICK, dress, new_figure
+from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def panels(parts: Sequence[Panel], columns: int | None = None, width: float = 4.
         ax.set_axisbelow(True)
         if panel.draw is not None:
             panel.draw(ax)
-        dress(ax, panel.heading + (f"\n{panel.text}" if panel.text else ""), panel.xlabel, panel.ylabel)
+        label(ax, panel.heading + (f"\n{panel.text}" if panel.text else ""), panel.xlabel, panel.ylabel)
         if ax.get_legend_handles_labels()[0]:
             # Below the axes, where it hides nothing.
             ax.legend(fontsize=TICK - 1, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ...core.checks import FloatArray
+from ._figures import Panel, bars, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +24,13 @@ __all__ = [
     "Row",
     "Sample",
     "Table",
+    "bar_panel",
     "mean_and_error",
-    "seed_streams",
     "slope",
+    "slopes",
 ]
 
+T = TypeVar("T")
 Progress = Callable[[float, str], None]  # fraction done, what is being done
 
 PAPER_SEEDS = 16
@@ -85,6 +88,10 @@ class Sample:
         between = float(np.square(seeds).sum(axis=1).mean()) / (n_seeds - 1)
         within = float(np.square(runs).sum(axis=2).mean()) / max(1, n_runs - 1)
         return math.sqrt(between + within * (1.0 - 1.0 / n_runs))
+
+    def text(self, mean: str = ".3g", spread: str = ".2g") -> str:
+        """Mean +- spread over seeds, in these formats."""
+        return f"{self.mean:{mean}} +- {self.spread:{spread}}"
 
     def _deviations(self) -> tuple[FloatArray, FloatArray]:
         """Seeds from the mean of their draw, (n_draws, n_seeds), and runs from that of their seed, (.., n_runs)."""
@@ -193,6 +200,15 @@ class Outcome:
     shrinks: list[str] = field(default_factory=list)  #: what is left of a claim of the paper, one sentence each
     seconds: float = 0.0  #: processor time
 
+    def table(self, caption: str, items: Iterable[T], columns: Mapping[str, Callable[[T], str]]) -> None:
+        """A table with one row per item; each column says how it shows one."""
+        body = tuple(tuple(cell(item) for cell in columns.values()) for item in items)
+        self.tables.append(Table(caption, tuple(columns), body))
+
+    def figure(self, name: str, *parts: Panel, **layout: Any) -> None:
+        """A picture of panels, side by side unless ``layout`` says otherwise."""
+        self.figures[name] = lambda: panels(parts, **layout)
+
     def report(self, quantity: str, ours: float | Sample, *, paper: float | None = None, note: str = "") -> None:
         """A number that is shown without a claim."""
         self._add(quantity, paper, ours, "", None, note)
@@ -221,15 +237,8 @@ class Outcome:
         )
         self._add(quantity, paper, ours, text, low <= paper <= high, note, paper_spread)
         if paper_spread is not None:
-            low, high = ours.spread_band()
-            self.contains(
-                f"{quantity}: spread over seeds",
-                paper_spread,
-                low,
-                high,
-                ours.spread,
-                "99 % of 16-seed spreads, resampled from our seeds",
-            )
+            why = "99 % of 16-seed spreads, resampled from our seeds"
+            self.contains(f"{quantity}: spread over seeds", paper_spread, *ours.spread_band(), ours.spread, why)
 
     def another_draw(self, quantity: str, paper: float, ours: Sequence[float], unit: float, *, note: str = "") -> None:
         """A published number of one draw lies where a further draw of ours would: t band of the logarithms, 99 %."""
@@ -242,7 +251,7 @@ class Outcome:
 
     def contains(self, quantity: str, paper: float, low: float, high: float, ours: float, why: str) -> None:
         """The published value lies where ours would scatter."""
-        self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g}: {why}", low <= paper <= high, "")
+        self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g}: {why}", low <= paper <= high)
 
     def between(
         self,
@@ -272,26 +281,16 @@ class Outcome:
         ours: float | Sample,
         tolerance: str,
         holds: bool | None,
-        note: str,
+        note: str = "",
         paper_spread: float | None = None,
     ) -> None:
+        value, error, spread = (
+            (ours.mean, ours.stderr, ours.spread) if isinstance(ours, Sample) else (float(ours), None, None)
+        )
         verdict = None if holds is None else bool(holds)
-        if isinstance(ours, Sample):
-            row = Row(
-                self.experiment,
-                quantity,
-                paper,
-                ours.mean,
-                ours.stderr,
-                tolerance,
-                verdict,
-                note,
-                ours.spread,
-                paper_spread,
-            )
-        else:
-            row = Row(self.experiment, quantity, paper, float(ours), None, tolerance, verdict, note)
-        self.rows.append(row)
+        self.rows.append(
+            Row(self.experiment, quantity, paper, value, error, tolerance, verdict, note, spread, paper_spread)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +309,7 @@ class Experiment:
     expected : mapping
         The paper's values by quantity.
     run : callable
-        (effort, progress) -> Outcome.
+        (outcome, effort, progress): fills the outcome.
     misses : mapping, optional
         Judged quantities known not to be reproduced, and why as far as it was found.
     inferred : mapping, optional
@@ -322,14 +321,9 @@ class Experiment:
     source: str
     settings: Mapping[str, Any]
     expected: Mapping[str, float]
-    run: Callable[[Effort, Progress], Outcome]
+    run: Callable[[Outcome, Effort, Progress], None]
     misses: Mapping[str, str] = field(default_factory=dict)
     inferred: Mapping[str, str] = field(default_factory=dict)
-
-
-def seed_streams(seed: int, *names: str) -> dict[str, np.random.Generator]:
-    """One random stream per source, keyed by name: another size of one leaves the others unchanged."""
-    return {name: np.random.default_rng([seed, *name.encode()]) for name in names}
 
 
 def mean_and_error(values: FloatArray | Sequence[float]) -> tuple[float, float]:
@@ -341,3 +335,20 @@ def mean_and_error(values: FloatArray | Sequence[float]) -> tuple[float, float]:
 def slope(x: FloatArray | Sequence[float], y: FloatArray | Sequence[float]) -> float:
     """Least-squares slope of log y against log x."""
     return float(np.polyfit(np.log(np.asarray(x, dtype=float)), np.log(np.asarray(y, dtype=float)), 1)[0])
+
+
+def slopes(x: Sequence[float], table: FloatArray) -> Sample:
+    """:func:`slope` of every seed of every draw; ``table`` (n_draws, n_seeds, n)."""
+    return Sample(np.array([[slope(x, seed) for seed in draw] for draw in table]))
+
+
+def bar_panel(
+    heading: str,
+    label: str,
+    values: Mapping[str, tuple[float, float]],
+    expected: float | None = None,
+    legend: str = "",
+    log: bool = False,
+) -> Panel:
+    """Named values with bars of one standard error, one below the other; a line at what is ``expected``."""
+    return Panel(heading, label, "", [], log="", draw=bars(values, expected, legend, log=log))

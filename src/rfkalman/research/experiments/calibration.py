@@ -8,8 +8,11 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2
 
-from ._figures import Curve, Panel, panels
-from .base import Effort, Experiment, Outcome, Progress, Sample, Table, seed_streams
+from ...core.checks import FloatArray
+from ...core.streams import stream
+from ...statespace.values import Gaussian
+from ._figures import Curve, Panel
+from .base import Effort, Experiment, Outcome, Progress, Sample
 from .draws import HEAT, ORDER, SQUARE
 from .streaming import SETTINGS, draw_stream, etkf_final, heat_space, kalman_final, nested
 
@@ -19,8 +22,7 @@ LEVELS = (0.5, 0.9, 0.99)
 BINS = 12
 
 
-def run(effort: Effort, progress: Progress) -> Outcome:
-    out = Outcome(EXPERIMENT.name)
+def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     # Coverage scatters more from field to field than any other number here (a few degrees of freedom carry the error)
     # and costs little: the quick set takes as many seeds as the full one.
     n_seeds = max(effort.seeds, 384) if effort.quick else effort.seeds
@@ -28,56 +30,48 @@ def run(effort: Effort, progress: Progress) -> Outcome:
     k, m = len(pairs), len(pairs[0])
     n = k * m
     nodes = SQUARE.quadrature(ORDER).points
-    half = np.asarray(ndtri(0.5 + 0.5 * np.array(LEVELS)))
-    levels_fine = np.linspace(0.05, 0.95, 19)
-    half_fine = np.asarray(ndtri(0.5 + 0.5 * levels_fine))
-    covered = np.zeros((k, m, 3))
-    fine = np.zeros((k, m, levels_fine.size))
-    inflated = np.zeros((k, max(2, min(n, 96) // k), 3))
+    levels = np.array([*LEVELS, *np.linspace(0.05, 0.95, 19)])
+    half = np.asarray(ndtri(0.5 + 0.5 * levels))
+    covered = np.zeros((k, m, levels.size))
+    inflated = np.zeros((k, max(2, min(n, 96) // k), levels.size))
     ranks, freedom = np.zeros((k, m)), np.zeros((k, m))
-    where = seed_streams(0, "place")["place"].integers(len(nodes), size=(k, m))
+    where = stream(0, "place").integers(len(nodes), size=(k, m))
     for j, row in enumerate(pairs):
         progress(j / k, f"draw {j + 1} of {k}")
         Psi = row[0][0](nodes)
+
+        def missed(truth: FloatArray, belief: Gaussian, Psi: FloatArray = Psi) -> FloatArray:
+            """The error at every node in standard deviations."""
+            return np.asarray((Psi @ (truth - belief.mean)) / np.linalg.norm(Psi @ belief.root, axis=1))
+
         for i, (space, seed) in enumerate(row):
-            stream = draw_stream(space, seed)
-            post = kalman_final(stream)
-            z = (Psi @ (stream.truth - post.mean)) / np.linalg.norm(Psi @ post.root, axis=1)
+            record = draw_stream(space, seed)
+            post = kalman_final(record)
+            z = missed(record.truth, post)
             covered[j, i] = (np.abs(z)[:, None] <= half).mean(axis=0)
-            fine[j, i] = (np.abs(z)[:, None] <= half_fine).mean(axis=0)
             # One place per seed: ranks of different seeds are independent, neighbouring places are not.
             ranks[j, i] = float(ndtr(z[where[j, i]]))
             variances = np.square(np.linalg.svd(post.root, compute_uv=False))
             freedom[j, i] = variances.sum() ** 2 / np.square(variances).sum()
             if i < inflated.shape[1]:
-                final = etkf_final(stream, 100, 1.05, seed)
-                spread = np.linalg.norm(Psi @ final.belief.root, axis=1)
-                miss = np.abs(Psi @ (stream.truth - final.mean)) / spread
-                inflated[j, i] = (miss[:, None] <= half).mean(axis=0)
-    coverage = [Sample(covered[:, :, i]) for i in range(3)]
-    etkf = [Sample(inflated[:, :, i]) for i in range(3)]
+                z = missed(record.truth, etkf_final(record, 100, 1.05, seed).belief)
+                inflated[j, i] = (np.abs(z)[:, None] <= half).mean(axis=0)
+    coverage, etkf = ([Sample(table[:, :, i]) for i in range(len(LEVELS))] for table in (covered, inflated))
+    fine = covered[:, :, len(LEVELS) :]
+    paper = EXPERIMENT.expected
+    nominal = "nominal within 3 standard errors; points of one field are dependent, seeds are not"
     for level, own, other in zip(LEVELS, coverage, etkf, strict=True):
-        out.predicts(f"coverage of {100 * level:g} % intervals", EXPERIMENT.expected[f"{100 * level:g}"], own, 1e-3)
-        allowed = 3.0 * own.stderr
-        out.between(
-            f"coverage of {100 * level:g} % intervals, nominal",
-            level - allowed,
-            level + allowed,
-            own,
-            "nominal within 3 standard errors; points of one field are dependent, seeds are not",
-        )
-        out.report(f"ETKF 100, inflation 1.05: coverage of {100 * level:g} %", other)
+        percent, allowed = f"{100 * level:g}", 3.0 * own.stderr
+        quantity = f"coverage of {percent} % intervals"
+        out.predicts(quantity, paper[percent], own, 1e-3)
+        out.between(f"{quantity}, nominal", level - allowed, level + allowed, own, nominal)
+        out.report(f"ETKF 100, inflation 1.05: coverage of {percent} %", other)
     counts, _ = np.histogram(ranks, bins=BINS, range=(0.0, 1.0))
     expected = n / BINS
     statistic = float(np.square(counts - expected).sum() / expected)
     low, high = (float(chi2.ppf(p, BINS - 1)) for p in (0.001, 0.999))
-    out.between(
-        "rank histogram: chi-square",
-        low,
-        high,
-        statistic,
-        f"0.1 % to 99.9 % of chi-square with {BINS - 1} degrees of freedom",
-    )
+    why = f"0.1 % to 99.9 % of chi-square with {BINS - 1} degrees of freedom"
+    out.between("rank histogram: chi-square", low, high, statistic, why)
     out.report("effective degrees of freedom of the posterior", Sample(freedom))
     out.shrinks.append(
         "'Mildly conservative' coverage (57.6, 94.0, 100.0 %) is a fluctuation of 16 seeds: over "
@@ -86,21 +80,16 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         f"{', '.join(f'{100 * c.published_sd():.1f}' for c in coverage)} %."
     )
     means, errors = fine.mean(axis=(0, 1)), fine.std(axis=(0, 1), ddof=1) / math.sqrt(n)
-    out.tables.append(
-        Table(
-            f"Pointwise coverage on the quadrature nodes, {n} seeds",
-            ("nominal", "paper (16 seeds)", "RFM-Kalman +- spread", "standard error", "ETKF 100, inflation 1.05"),
-            tuple(
-                (
-                    f"{100 * p:g} %",
-                    f"{100 * EXPERIMENT.expected[f'{100 * p:g}']:g} %",
-                    f"{100 * c.mean:.1f} % +- {100 * c.spread:.0f}",
-                    f"{100 * c.stderr:.1f} %",
-                    f"{100 * e.mean:.1f} %",
-                )
-                for p, c, e in zip(LEVELS, coverage, etkf, strict=True)
-            ),
-        )
+    out.table(
+        f"Pointwise coverage on the quadrature nodes, {n} seeds",
+        zip(LEVELS, coverage, etkf, strict=True),
+        {
+            "nominal": lambda line: f"{100 * line[0]:g} %",
+            "paper (16 seeds)": lambda line: f"{100 * paper[f'{100 * line[0]:g}']:g} %",
+            "RFM-Kalman +- spread": lambda line: f"{100 * line[1].mean:.1f} % +- {100 * line[1].spread:.0f}",
+            "standard error": lambda line: f"{100 * line[1].stderr:.1f} %",
+            "ETKF 100, inflation 1.05": lambda line: f"{100 * line[2].mean:.1f} %",
+        },
     )
 
     def histogram(ax) -> None:  # type: ignore[no-untyped-def]
@@ -109,23 +98,16 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         spread = 2.0 * math.sqrt(expected * (1.0 - 1.0 / BINS))
         ax.axhspan(expected - spread, expected + spread, color="black", alpha=0.1, lw=0.0)
 
-    out.figures["calibration"] = lambda: panels(
-        [
-            Panel(
-                "Coverage",
-                "nominal",
-                "measured",
-                [
-                    Curve("RFM-Kalman", levels_fine, means, 2.0 * errors),
-                    Curve("nominal", [0.0, 1.0], [0.0, 1.0]),
-                    Curve("paper, 16 seeds", LEVELS, [0.576, 0.94, 1.0], line=False),
-                ],
-                log="",
-            ),
-            Panel("Rank of the truth", "rank among posterior draws", "seeds", [], log="", draw=histogram),
-        ]
+    curves = [
+        Curve("RFM-Kalman", levels[len(LEVELS) :], means, 2.0 * errors),
+        Curve("nominal", [0.0, 1.0], [0.0, 1.0]),
+        Curve("paper, 16 seeds", LEVELS, [*paper.values()], line=False),
+    ]
+    out.figure(
+        "calibration",
+        Panel("Coverage", "nominal", "measured", curves, log=""),
+        Panel("Rank of the truth", "rank among posterior draws", "seeds", [], log="", draw=histogram),
     )
-    return out
 
 
 EXPERIMENT = Experiment(

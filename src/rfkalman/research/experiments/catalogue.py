@@ -6,7 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 
 from ...core.errors import ValueRangeError
-from . import advection, bases, calibration, heat, honest, leverage, mechanisms, quadrature, scaling, whitening_slopes
+from . import (
+    advection,
+    all_methods,
+    boundary_bases,
+    calibration,
+    error_mechanisms,
+    heat,
+    leverage,
+    quadrature,
+    scaling,
+    whitening_slopes,
+)
 from .base import Effort, Experiment, Outcome
 
 __all__ = ["EXPERIMENTS", "find", "reproduce"]
@@ -14,16 +25,16 @@ __all__ = ["EXPERIMENTS", "find", "reproduce"]
 EXPERIMENTS: tuple[Experiment, ...] = tuple(
     module.EXPERIMENT
     for module in (
-        mechanisms,
+        error_mechanisms,
         whitening_slopes,
         leverage,
         quadrature,
         heat,
         calibration,
         scaling,
-        bases,
+        boundary_bases,
         advection,
-        honest,
+        all_methods,
     )
 )
 
@@ -72,7 +83,8 @@ def reproduce(
             if progress is not None:
                 progress(name, fraction, text)
 
-        outcome = experiment.run(effort, said)
+        outcome = Outcome(experiment.name)
+        experiment.run(outcome, effort, said)
         outcome.seconds = time.process_time() - began
         said(1.0, "done")
         outcomes.append(outcome)

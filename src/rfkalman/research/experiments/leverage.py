@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...certificates import leverage as cert
-from ._figures import Panel, bars, panels
-from .base import Effort, Experiment, Outcome, Progress, Table
-from .draws import ADVECTION, FLOOR, GAMMA, HEAT, VANILLA
+from .base import Effort, Experiment, Outcome, Progress, bar_panel
+from .draws import ADVECTION, FLOOR, GAMMA, HEAT, VANILLA, cell_centres
 from .streaming import heat_space
 
 __all__ = ["EXPERIMENT"]
@@ -20,41 +19,26 @@ REALISED = "realised leverage of the M = 80 draws"
 CERTIFIED = "certified leverage of the M = 80 draws, first order on 201 x 201 points"
 
 
-def run(effort: Effort, progress: Progress) -> Outcome:
-    out = Outcome(EXPERIMENT.name)
+def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     # Off the corners: the largest value on the cells of a grid whose centres stay away from the boundary.
-    middle = (np.arange(120) + 0.5) / 120
-    cells = np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1).reshape(-1, 2)
-    body = []
-    realised: dict[str, list[float]] = {}
-    inside: dict[str, list[float]] = {}
-    first: dict[str, list[float]] = {}
-    wrong = 0.0
-    for name, draws in CASES.items():
-        realised[name], inside[name], first[name] = [], [], []
+    centres = cell_centres(120)
+    realised: dict[str, list[float]] = {name: [] for name in CASES}
+    inside: dict[str, list[float]] = {name: [] for name in CASES}
+    lines: list[tuple[str, int, float, float, list[float]]] = []  # draw, rank, realised, on cell centres, certificates
+    for k, (name, draws) in enumerate(CASES.items()):
         for i, seed in enumerate(draws.seeds[: 3 if effort.quick else 6]):
-            progress((list(CASES).index(name) + i / 6) / 3, f"{name}, seed {seed}")
+            progress((k + i / 6) / 3, f"{name}, seed {seed}")
             space = heat_space(draws, seed)
             peak = cert.realised(space)
             realised[name].append(peak.value)
-            inside[name].append(float(np.square(space(cells)).sum(axis=1).max()))
-            if effort.quick and name != PUBLISHED:
-                continue
-            on_cover = (cert.first_order, cert.two_envelopes)
-            forms = [*(form(space, COVER, peak=peak).certified for form in on_cover), cert.certified(space).certified]
-            first[name].append(forms[0])
-            wrong = max(wrong, peak.value / min(forms))
-            body.append(
-                (
-                    f"{name}, seed {seed}",
-                    str(space.rank),
-                    f"{peak.value:.1f}",
-                    f"{inside[name][-1]:.1f}",
-                    *(f"{value:.3g}" for value in forms),
-                )
-            )
+            inside[name].append(float(np.square(space(centres)).sum(axis=1).max()))
+            if name == PUBLISHED or not effort.quick:
+                on_cover = [form(space, COVER, peak=peak).certified for form in (cert.first_order, cert.two_envelopes)]
+                forms = [*on_cover, cert.certified(space).certified]
+                lines.append((f"{name}, seed {seed}", space.rank, peak.value, inside[name][-1], forms))
     out.another_draw(REALISED, 875.0, realised[PUBLISHED], 1.0)
-    out.another_draw(CERTIFIED, 5.3e5, first[PUBLISHED], 1e4)
+    out.another_draw(CERTIFIED, 5.3e5, [line[4][0] for line in lines if line[0].startswith(PUBLISHED)], 1e4)
+    wrong = max(value / min(forms) for _, _, value, _, forms in lines)
     out.below("realised / smallest certificate, largest", 1.0, wrong, "a certificate is an upper bound")
     out.report(
         "realised leverage of vanilla M = 80 draws off the corners, mean",
@@ -62,40 +46,22 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         paper=875.0,
         note="At the centres of 120 x 120 cells: this is what the published figure fits.",
     )
-    out.tables.append(
-        Table(
-            "Leverage: realised, the certificates of the paper's kind on one cover, and ours",
-            (
-                "draw",
-                "r",
-                "realised",
-                "on cell centres",
-                f"first order, {COVER}^2",
-                f"two envelopes, {COVER}^2",
-                "by polynomials",
-            ),
-            tuple(body),
-        )
+    out.table(
+        "Leverage: realised, the certificates of the paper's kind on one cover, and ours",
+        lines,
+        {
+            "draw": lambda line: line[0],
+            "r": lambda line: str(line[1]),
+            "realised": lambda line: f"{line[2]:.1f}",
+            "on cell centres": lambda line: f"{line[3]:.1f}",
+            f"first order, {COVER}^2": lambda line: f"{line[4][0]:.3g}",
+            f"two envelopes, {COVER}^2": lambda line: f"{line[4][1]:.3g}",
+            "by polynomials": lambda line: f"{line[4][2]:.3g}",
+        },
     )
-    out.figures["leverage"] = lambda: panels(
-        [
-            Panel(
-                "Realised leverage",
-                "sup |Psi|^2",
-                "",
-                [],
-                log="",
-                draw=bars(
-                    {k: (float(np.mean(v)), float(np.ptp(v)) / 2) for k, v in realised.items()},
-                    875.0,
-                    "published",
-                    log=True,
-                ),
-            )
-        ],
-        width=8.0,
-    )
-    return out
+    values = {k: (float(np.mean(v)), float(np.ptp(v)) / 2) for k, v in realised.items()}
+    panel = bar_panel("Realised leverage", "sup |Psi|^2", values, 875.0, "published", log=True)
+    out.figure("leverage", panel, width=8.0)
 
 
 EXPERIMENT = Experiment(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import json
 import platform
 from collections.abc import Sequence
@@ -13,35 +10,15 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from ... import __version__
 from ...report import save
-from .base import Outcome, Row, Table
+from ...report.page import page, render
+from ...report.strokes import picture
+from .base import Outcome, Row
 from .catalogue import find
-from .summary import Summary, summarise
+from .summary import summarise
 
 __all__ = ["as_html", "as_json", "as_markdown", "as_text", "number", "summary_text", "write"]
-
-_STYLE = """
-:root{--ink:#1b1f24;--soft:#57606a;--line:#d8dee4;--good:#1a6b3c;--bad:#b3261e}
-*{box-sizing:border-box}
-body{font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;color:var(--ink);margin:0 auto;max-width:72rem;
-padding:1rem}
-h1{font-size:1.6rem;margin:.5rem 0}h3{font-size:1rem;margin:1rem 0 .2rem}ul{margin:.2rem 0;padding-left:1.2rem}
-h2{font-size:1.25rem;margin:2.2rem 0 .3rem;border-top:1px solid var(--line);
-padding-top:1.2rem}
-p,li{max-width:70ch}.soft{color:var(--soft);font-size:.9rem}
-.wide{overflow-x:auto;margin:.6rem 0}
-table{border-collapse:collapse;font-size:.88rem;min-width:44rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;color:var(--soft);padding:.2rem 0}
-th,td{border-bottom:1px solid var(--line);padding:.3rem .6rem;text-align:left;vertical-align:top}
-td.n{text-align:right;white-space:nowrap}
-.yes{color:var(--good);font-weight:600}.no{color:var(--bad);font-weight:600}
-img,svg{max-width:100%;height:auto}details{margin:.4rem 0}summary{cursor:pointer;color:var(--soft)}
-nav{display:flex;flex-wrap:wrap;gap:.3rem .9rem}
-@media print{details{display:block}nav{display:none}h2{break-after:avoid}table{break-inside:auto}}
-"""
-
-
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def number(value: float | None) -> str:
@@ -160,73 +137,26 @@ def as_markdown(outcomes: Sequence[Outcome], title: str, command: str = "") -> s
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Cells arrive as HTML."""
-    top = "".join(f"<th scope=col>{cell}</th>" for cell in head)
-    rows = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body)
-    inner = f"<caption>{caption}</caption><thead><tr>{top}</tr></thead><tbody>{rows}</tbody>"
-    return f"<div class=wide><table>{inner}</table></div>"
-
-
-def _rows_table(outcome: Outcome) -> str:
-    body = []
-    for row in outcome.rows:
-        colour = {True: "yes", False: "no", None: "soft"}[row.holds]
-        note = f"<br><span class=soft>{html.escape(row.note)}</span>" if row.note else ""
-        quantity, *numbers, verdict = (html.escape(cell) for cell in _cells(row))
-        body.append((quantity + note, *numbers, f"<span class={colour}>{verdict}</span>"))
-    return _table("", _HEAD, body)
-
-
-def _plain_table(table: Table) -> str:
-    escaped = [[html.escape(cell) for cell in row] for row in table.body]
-    return _table(html.escape(table.caption), [html.escape(cell) for cell in table.head], escaped)
-
-
-def _summary_html(summary: Summary) -> list[str]:
-    parts = []
-    for title, sentences in summary.sections():
-        items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
-        parts.append(f"<h3>{html.escape(title)}</h3><ul>{items}</ul>")
-    return parts
-
-
 def as_html(outcomes: Sequence[Outcome], command: str, seeds: int) -> str:
     """One file that needs nothing else: no script, no network request, pictures inside."""
-    summary = summarise(outcomes)
-    parts = [
-        "<!doctype html><html lang=en><head><meta charset=utf-8>",
-        '<meta name=viewport content="width=device-width,initial-scale=1">',
-        f'<meta http-equiv=Content-Security-Policy content="{_POLICY}">',
-        f"<title>rfkalman: the paper against ours</title><style>{_STYLE}</style></head><body>",
-        "<h1>Random-feature Kalman filtering: the paper's numbers against ours</h1>",
-        f"<p><strong>{html.escape(summary.head)}</strong> {seeds} seeds where the paper has 16. {_SEEDS}</p>",
-        *_summary_html(summary),
-        "<nav>" + "".join(f'<a href="#{o.experiment}">{o.experiment}</a>' for o in outcomes) + "</nav>",
-    ]
+    sections = []
     for outcome in outcomes:
         experiment = find([outcome.experiment])[0]
-        parts.append(f'<h2 id="{experiment.name}">{html.escape(experiment.title)}</h2>')
-        parts.append(f"<p class=soft>{html.escape(experiment.source)}; {outcome.seconds:.1f} s of processor time</p>")
-        parts.append(_rows_table(outcome))
-        parts += [_plain_table(table) for table in outcome.tables]
-        parts += [f"<p>{html.escape(remark)}</p>" for remark in outcome.remarks]
-        for name, draw in outcome.figures.items():
-            buffer = io.BytesIO()
-            draw().savefig(buffer, format="png", dpi=130)
-            encoded = base64.b64encode(buffer.getvalue()).decode()
-            words = html.escape(name.replace("_", " "))
-            parts.append(f'<p><img alt="{words}" src="data:image/png;base64,{encoded}"></p>')
-        settings = "".join(
-            f"<li>{html.escape(key)}: {html.escape(str(value))}</li>" for key, value in experiment.settings.items()
+        body = render(
+            "reproduce/outcome.html",
+            experiment=experiment,
+            outcome=outcome,
+            head=_HEAD,
+            rows=[(row, list(_cells(row))) for row in outcome.rows],
+            pictures=[picture(draw(), name.replace("_", " "), 130) for name, draw in outcome.figures.items()],
         )
-        parts.append(f"<details><summary>settings</summary><ul>{settings}</ul></details>")
-    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
-    parts.append(
-        f"<h2>Reproduce</h2><p><code>{html.escape(command)}</code><br>"
-        f"<span class=soft>{versions}; {platform.machine()}</span></p></body></html>"
+        sections.append((experiment.name, experiment.title, body))
+    versions = (
+        f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}; {platform.machine()}"
     )
-    return "\n".join(parts)
+    sections.append(("again", "Reproduce", render("reproduce/again.html", command=command, versions=versions)))
+    head = render("reproduce/head.html", summary=summarise(outcomes), seeds=seeds, about_seeds=_SEEDS)
+    return page("rfkalman: the paper against ours", head, sections, version=__version__)
 
 
 def write(outcomes: Sequence[Outcome], out: Path, command: str, seeds: int) -> list[Path]:

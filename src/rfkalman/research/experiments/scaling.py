@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.checks import FloatArray
-from ._figures import Curve, Panel, panels
-from .base import Effort, Experiment, Outcome, Progress, Sample, Table, slope
+from ._figures import Curve, Panel
+from .base import Effort, Experiment, Outcome, Progress, Sample, slopes
 from .draws import HEAT
 from .streaming import SETTINGS, draw_stream, etkf_final, heat_space, kalman_final, nested, trace
 
@@ -17,61 +17,48 @@ SENSORS = (6, 12, 24, 48, 96)
 TAIL = (96, 192, 384, 768)
 
 
-def run(effort: Effort, progress: Progress) -> Outcome:
-    out = Outcome(EXPERIMENT.name)
+def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     pairs = nested([heat_space(HEAT, seed) for seed in HEAT.seeds], min(effort.seeds, 6 if effort.quick else 48))
     shape = (len(pairs), len(pairs[0]))
-    curves, body = [], []
+    means: dict[str, FloatArray] = {}
+    lines: list[tuple[str, str, Sample]] = []  # sigma, sensors, slopes
     for i, sigma in enumerate(SIGMAS):
         progress(0.4 * i / 3, f"sigma {sigma:g}")
         table = np.zeros((*shape, len(SENSORS)))
         for j, k in np.ndindex(shape):
-            space, seed = pairs[j][k]
-            streams = (draw_stream(space, seed, n_obs=n, sigma=sigma) for n in SENSORS)
-            table[j, k] = [trace(kalman_final(stream).root) for stream in streams]
-        curves.append(Curve(f"sigma {sigma:g}", SENSORS, table.mean(axis=(0, 1))))
-        own = slopes(SENSORS, table)
-        body.append(
-            (f"{sigma:g}", f"{SENSORS[0]} to {SENSORS[-1]}", f"{own.mean:.3f} +- {own.spread:.3f}", f"{own.stderr:.1g}")
-        )
-        out.report(f"sigma {sigma:g}: slope over N_o = {SENSORS[0]} to {SENSORS[-1]}", own)
-    tails = {"RFM-Kalman": np.zeros((*shape, len(TAIL))), "ETKF": np.zeros((*shape, len(TAIL)))}
+            records = (draw_stream(*pairs[j][k], n_obs=n, sigma=sigma) for n in SENSORS)
+            table[j, k] = [trace(kalman_final(record).root) for record in records]
+        means[f"sigma {sigma:g}"] = table.mean(axis=(0, 1))
+        lines.append((f"{sigma:g}", f"{SENSORS[0]} to {SENSORS[-1]}", slopes(SENSORS, table)))
+        out.report(f"sigma {sigma:g}: slope over N_o = {SENSORS[0]} to {SENSORS[-1]}", lines[-1][2])
+    tails = {name: np.zeros((*shape, len(TAIL))) for name in EXPERIMENT.expected}
     for j, k in np.ndindex(shape):
         progress(0.4 + 0.6 * j / shape[0], "tail")
         space, seed = pairs[j][k]
         for i, n in enumerate(TAIL):
-            stream = draw_stream(space, seed, n_obs=n)
-            tails["RFM-Kalman"][j, k, i] = trace(kalman_final(stream).root)
-            tails["ETKF"][j, k, i] = trace(etkf_final(stream, 100, 1.05, seed).belief.root)
-    for name, table in tails.items():
-        own = slopes(TAIL, table)
-        out.predicts(f"{name}: tail slope, N_o = 96 to 768, sigma 0.01", EXPERIMENT.expected[name], own, 1e-3)
-        body.append((f"0.01, {name}", "96 to 768", f"{own.mean:.3f} +- {own.spread:.3f}", f"{own.stderr:.1g}"))
-    out.tables.append(
-        Table(
-            f"Slopes of the posterior trace, {shape[0] * shape[1]} seeds",
-            ("sigma", "N_o", "slope +- spread over seeds", "standard error"),
-            tuple(body),
-        )
+            record = draw_stream(space, seed, n_obs=n)
+            tails["RFM-Kalman"][j, k, i] = trace(kalman_final(record).root)
+            tails["ETKF"][j, k, i] = trace(etkf_final(record, 100, 1.05, seed).belief.root)
+    for name, published in EXPERIMENT.expected.items():
+        lines.append((f"0.01, {name}", "96 to 768", slopes(TAIL, tails[name])))
+        out.predicts(f"{name}: tail slope, N_o = 96 to 768, sigma 0.01", published, lines[-1][2], 1e-3)
+    out.table(
+        f"Slopes of the posterior trace, {shape[0] * shape[1]} seeds",
+        lines,
+        {
+            "sigma": lambda line: line[0],
+            "N_o": lambda line: line[1],
+            "slope +- spread over seeds": lambda line: line[2].text(".3f", ".3f"),
+            "standard error": lambda line: f"{line[2].stderr:.1g}",
+        },
     )
-    out.figures["no_scaling"] = lambda: panels(
-        [
-            Panel("Three noise levels", "sensors per time N_o", "posterior trace", curves, reference=-1.0),
-            Panel(
-                "Tail, sigma 0.01",
-                "sensors per time N_o",
-                "posterior trace",
-                [Curve(name, TAIL, table.mean(axis=(0, 1))) for name, table in tails.items()],
-                reference=-1.0,
-            ),
-        ]
+    curves = [Curve(name, SENSORS, mean) for name, mean in means.items()]
+    ends = [Curve(name, TAIL, table.mean(axis=(0, 1))) for name, table in tails.items()]
+    out.figure(
+        "no_scaling",
+        Panel("Three noise levels", "sensors per time N_o", "posterior trace", curves, reference=-1.0),
+        Panel("Tail, sigma 0.01", "sensors per time N_o", "posterior trace", ends, reference=-1.0),
     )
-    return out
-
-
-def slopes(n_obs: tuple[int, ...], table: FloatArray) -> Sample:
-    """Slope of every seed's trace in the number of sensors."""
-    return Sample(np.array([[slope(n_obs, seed) for seed in draw] for draw in table]))
 
 
 EXPERIMENT = Experiment(

@@ -17,6 +17,8 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from ...core.checks import FloatArray, frozen
+from ...core.streams import stream as random_stream
+from ...core.streams import streams
 from ...features import DirichletSine
 from ...filters import ensemble, kalman
 from ...filters.kalman import Analysis
@@ -25,7 +27,7 @@ from ...propagators import ImplicitEuler
 from ...space.space import WhitenedSpace
 from ...space.whitening import whiten
 from ...statespace.values import Gaussian, LinearStep, Observation
-from .base import Sample, seed_streams
+from .base import Sample
 from .draws import FLOOR, ORDER, SQUARE, Draws
 from .truth import bumps
 
@@ -36,6 +38,7 @@ __all__ = [
     "diffuse_prior",
     "draw_stream",
     "etkf_final",
+    "final_trace",
     "heat_space",
     "kalman_final",
     "last",
@@ -126,7 +129,7 @@ def draw_stream(
     n_times. Sensors and noise come from streams of their own, so that methods and
     bases with the same seed see the same places and the same errors.
     """
-    rngs = seed_streams(seed, "sensors", "noise")
+    rngs = streams(seed, "sensors", "noise")
     F = euler_step(space) if step is None else step
     z = initial_coefficients(space)
     items: list[Item] = []
@@ -173,6 +176,11 @@ def kalman_final(stream: Stream) -> Analysis:
     return last(kalman.run(diffuse_prior(stream.truth.size), stream.items))
 
 
+def final_trace(items: Sequence[Item]) -> float:
+    """tr P after the whole record, from N(0, I); what was read does not matter."""
+    return trace(last(kalman.run(diffuse_prior(items[0][1].H.shape[1]), items)).root)
+
+
 def map_final(stream: Stream) -> Gaussian:
     """The minimum of |d - J z_0|^2 + |z_0|^2 over the whole record and the inverse of its Hessian, at the last time.
 
@@ -200,9 +208,8 @@ def etkf_final(stream: Stream, n_members: int, inflation: float, seed: int, cent
     ``centred`` moves the sample so that its mean is the prior's: what the sample
     mean errs outside the span of fewer members than coefficients is never corrected.
     """
-    rng = seed_streams(seed, f"ensemble {n_members}")[f"ensemble {n_members}"]
     prior = diffuse_prior(stream.truth.size)
-    start = ensemble.sample(prior, n_members, rng)
+    start = ensemble.sample(prior, n_members, random_stream(seed, f"ensemble {n_members}"))
     if centred:
         start = replace(start, mean=prior.mean)
     return last(ensemble.run(start, stream.items, inflation=inflation))

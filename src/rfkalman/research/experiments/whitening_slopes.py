@@ -6,22 +6,23 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...core.checks import FloatArray
+from ...certificates import gram
+from ...core.streams import streams
 from ...domains import Box, Interval
 from ...features import ELUNetwork, GaussianRFF, bubble
 from ...features.base import Recipe
-from ...filters import kalman
 from ...physics.pde import Heat
-from ...propagators import ImplicitEuler
 from ...space.space import WhitenedSpace
 from ...space.whitening import whiten
-from ...statespace.values import Gaussian, Observation
-from ._figures import Curve, Panel, panels
-from .base import Effort, Experiment, Outcome, Progress, Sample, Table, seed_streams, slope
+from ...statespace.values import Observation
+from ._figures import Curve, Panel
+from .base import Effort, Experiment, Outcome, Progress, Table, slope, slopes
+from .draws import SQUARE
+from .streaming import euler_step, final_trace
 
 __all__ = ["EXPERIMENT"]
 
-LINE, SQUARE = Interval(0.0, 1.0), Box(np.zeros(2), np.ones(2))
+LINE = Interval(0.0, 1.0)
 SENSORS = (100, 200, 400, 800, 1600, 3200)
 FLOORS = (1e-2, 1e-4, 1e-6)
 TARGET = 0.25  # Gram deviation wanted at the largest N_o when a floor is selected
@@ -36,76 +37,43 @@ FAMILIES: dict[str, tuple[Box, Callable[[int], Recipe], bool]] = {
 }
 
 
-def deviation(space: WhitenedSpace, x: FloatArray) -> float:
-    """|| N_o^-1 H^T H - I ||_2."""
-    H = space(x)
-    return float(np.linalg.norm(H.T @ H / len(x) - np.eye(space.rank), 2))
-
-
 def selected(domain: Box, recipe: Recipe, nonconforming: bool, rng: np.random.Generator) -> WhitenedSpace:
     """The lowest floor of the grid whose Gram deviation is below the target at the largest N_o."""
     spaces = [whiten(Heat(domain), recipe, floor, nonconforming=nonconforming) for floor in FLOORS]
     x = rng.random((SENSORS[-1], domain.dimension))
-    good = [space for space in spaces if deviation(space, x) <= TARGET]
+    good = [space for space in spaces if gram.deviation(space(x)).deviation <= TARGET]
     return good[-1] if good else spaces[0]
 
 
 def trace(space: WhitenedSpace, n_obs: int, rng: np.random.Generator) -> float:
     """tr P after five analyses with fresh sensors each."""
-    step = ImplicitEuler().step(space.generator(), 0.0, DT)
-    quiet = np.zeros(n_obs)
-    items = [
-        (step if k else None, Observation(space(rng.random((n_obs, space.dimension))), std=SIGMA), quiet)
-        for k in range(N_TIMES)
-    ]
-    *_, last = kalman.run(Gaussian(np.zeros(space.rank), np.eye(space.rank)), items)
-    return float(np.square(last.root).sum())
+    step = euler_step(space, DT)
+    sensors = (rng.random((n_obs, space.dimension)) for _ in range(N_TIMES))
+    seen = (Observation(space(x), std=SIGMA) for x in sensors)
+    return final_trace([(step if k else None, obs, np.zeros(n_obs)) for k, obs in enumerate(seen)])
 
 
-def run(effort: Effort, progress: Progress) -> Outcome:
-    out = Outcome(EXPERIMENT.name)
+def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     draws, repeats = (2, 3) if effort.quick else (6, 16)
-    gram_curves, trace_curves, body = [], [], []
-    gram_slopes: list[float] = []
-    trace_slopes: list[float] = []
+    shape = (len(FAMILIES), draws, len(SENSORS))
+    grams, traces, floors = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
     single: list[float] = []
     for i, (name, (domain, recipe, nonconforming)) in enumerate(FAMILIES.items()):
-        grams, traces, floors = [], [], []
         for draw in range(draws):
             progress((i + draw / draws) / len(FAMILIES), f"{name}, draw {draw}")
-            rngs = seed_streams(draw, "floor", "sensors", "filter")
+            rngs = streams(draw, "floor", "sensors", "filter")
             space = selected(domain, recipe(draw), nonconforming, rngs["floor"])
-            floors.append(space.mass_floor)
-            table = np.array(
-                [
-                    [deviation(space, rngs["sensors"].random((n, domain.dimension))) for n in SENSORS]
-                    for _ in range(repeats)
-                ]
-            )
+            floors[i, draw] = space.mass_floor
+            places = ([rngs["sensors"].random((n, domain.dimension)) for n in SENSORS] for _ in range(repeats))
+            table = np.array([[gram.deviation(space(x)).deviation for x in row] for row in places])
             single += [slope(SENSORS, row) for row in table]
-            grams.append(table.mean(axis=0))
-            gram_slopes.append(slope(SENSORS, grams[-1]))
-            traces.append(np.array([trace(space, n, rngs["filter"]) for n in SENSORS]))
-            trace_slopes.append(slope(SENSORS, traces[-1]))
-        own_gram, own_trace = gram_slopes[-draws:], trace_slopes[-draws:]
-        body.append(
-            (
-                name,
-                f"{min(floors):.0e} to {max(floors):.0e}",
-                f"{np.mean(own_gram):.3f}",
-                f"{min(own_gram):.2f} to {max(own_gram):.2f}",
-                f"{np.mean(own_trace):.3f}",
-                f"{min(own_trace):.2f} to {max(own_trace):.2f}",
-            )
-        )
-        gram_curves.append(Curve(name, SENSORS, np.mean(grams, axis=0)))
-        trace_curves.append(Curve(name, SENSORS, np.mean(traces, axis=0)))
-    gram, tr = (Sample(np.array(values).reshape(len(FAMILIES), draws)) for values in (gram_slopes, trace_slopes))
+            grams[i, draw] = table.mean(axis=0)
+            traces[i, draw] = [trace(space, n, rngs["filter"]) for n in SENSORS]
+    deviations, tr = slopes(SENSORS, grams), slopes(SENSORS, traces)
     published = "the paper's range of fitted slopes, its middle shown as the paper's"
     paper = EXPERIMENT.expected
-    for name, own in (("gram", gram), ("trace", tr)):
+    for name, quantity, own in (("gram", "Gram deviation", deviations), ("trace", "posterior trace", tr)):
         low, high = paper[f"{name} low"], paper[f"{name} high"]
-        quantity = {"gram": "Gram deviation", "trace": "posterior trace"}[name]
         out.between(f"{quantity}: mean slope in N_o", low, high, own, published, paper=0.5 * (low + high))
     out.report("Gram slopes of single sensor draws: steepest", min(single), paper=-0.61)
     out.report(
@@ -115,22 +83,31 @@ def run(effort: Effort, progress: Progress) -> Outcome:
         note="A slope fitted to one draw of sensors scatters more than the published range; "
         "averaged over sensor draws it is the theory's.",
     )
-    out.report("trace slopes of single draws: steepest", min(trace_slopes), paper=-1.12)
-    out.report("trace slopes of single draws: flattest", max(trace_slopes), paper=-1.01)
+    out.report("trace slopes of single draws: steepest", tr.values.min(), paper=-1.12)
+    out.report("trace slopes of single draws: flattest", tr.values.max(), paper=-1.01)
     out.tables.append(
         Table(
             f"Slopes over N_o = {SENSORS[0]} to {SENSORS[-1]}, {draws} feature draws, {repeats} sensor draws each",
             ("family", "floors selected", "Gram slope", "range over draws", "trace slope", "range over draws"),
-            tuple(body),
+            tuple(
+                (
+                    name,
+                    f"{floor.min():.0e} to {floor.max():.0e}",
+                    *(text for own in both for text in (f"{own.mean():.3f}", f"{own.min():.2f} to {own.max():.2f}")),
+                )
+                for name, floor, *both in zip(FAMILIES, floors, deviations.values, tr.values, strict=True)
+            ),
         )
     )
-    out.figures["whitening_slopes"] = lambda: panels(
-        [
-            Panel("Empirical Gram", "sensors N_o", "|| H^T H / N_o - I ||", gram_curves, reference=-0.5),
-            Panel("Posterior trace", "sensors N_o", "trace of the covariance", trace_curves, reference=-1.0),
-        ]
+    gram_curves, trace_curves = (
+        [Curve(name, SENSORS, own.mean(axis=0)) for name, own in zip(FAMILIES, table, strict=True)]
+        for table in (grams, traces)
     )
-    return out
+    out.figure(
+        "whitening_slopes",
+        Panel("Empirical Gram", "sensors N_o", "|| H^T H / N_o - I ||", gram_curves, reference=-0.5),
+        Panel("Posterior trace", "sensors N_o", "trace of the covariance", trace_curves, reference=-1.0),
+    )
 
 
 EXPERIMENT = Experiment(

@@ -1,0 +1,286 @@
+"""The paper's two routes to the dynamics input for implicit Euler: the L2-projection and the Galerkin reference.
+
+Statements: "Graph-residual consistency certificate for L2-projection references" and "Conforming Galerkin consistency
+via Ritz approximation".
+
+Two kinds of numbers stand side by side. What the lemmas bound comes from constants (C_L, M_2, S_T) and is often far
+above the truth. What is measured comes from the reference trajectory itself, see ``certificates.dynamics``.
+
+A warning about t = 0. A field that does not vanish on the boundary to high order (Gaussian bumps cut by the domain)
+has ||u_tt|| of about t^(-7/4) near zero: M_2 over [0, T] is then infinite, or as large as the truncation of the
+series that stands for the field. Certify on [t0, T] with t0 > 0 and let the interval before it be the prior's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.checks import FloatArray, frozen
+from ..core.errors import ShapeError, ValueRangeError
+from ..propagators import Exponential, ImplicitEuler
+from ..space.space import WhitenedSpace
+from ..statespace.values import LinearStep
+from .approximation import GRAPH, graph_residual_on, relative_to
+from .dynamics import BIAS, ROUNDING, StepResiduals, residuals, spectral_norm
+from .exact_field import FineBasis, Trajectory, as_times, require_unforced
+from .findings import Finding
+from .ritz import RITZ, Ritz, lowest_rate, ritz
+
+__all__ = ["Dynamics", "galerkin_route", "projection_route"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dynamics:
+    """The dynamics input E_dyn(C_b, p, S_T) verified along one of the paper's two routes, implicit Euler.
+
+    Attributes
+    ----------
+    route : str
+        ``"L2 projection"`` or ``"Galerkin"``: which reference the coefficients are.
+    times : (N + 1,) array
+        Equally spaced.
+    coeffs : (N + 1, r) array
+        The reference z_n.
+    epsilon : float
+        Distance of the reference from the exact field: epsilon_{M,tau}, or epsilon^G for the Galerkin route.
+    graph_constant : float
+        C_L; zero for the Galerkin route, which has no such term.
+    regularity : float
+        M_2, a bound on ||u_tt|| (projection) or on ||K^2 z|| (Galerkin) over the interval.
+    regularities : (N + 1,) array
+        The same norms at the times.
+    graph_residuals : (N,) array
+        ``||P u_t + K z||`` at t_1 .. t_N; zeros for the Galerkin route.
+    step_norm : float
+        ||F||.
+    residuals : StepResiduals
+        Measured from the reference itself.
+    """
+
+    route: str
+    times: FloatArray
+    coeffs: FloatArray
+    epsilon: float
+    graph_constant: float
+    regularity: float
+    regularities: FloatArray
+    graph_residuals: FloatArray
+    step_norm: float
+    residuals: StepResiduals
+
+    @property
+    def regularity_decays(self) -> bool:
+        """Whether the norms decrease from time to time, as they must where the generator dissipates.
+
+        M_2 is then the value at the first time and bounds all times in between.
+        """
+        return bool((np.diff(self.regularities) <= 1e-9 * self.regularities[:-1]).all())
+
+    @property
+    def order(self) -> float:
+        """p, which is 1 for implicit Euler."""
+        return 1.0
+
+    @property
+    def dt(self) -> float:
+        """Length of a step."""
+        return float(self.times[-1] - self.times[0]) / (self.times.size - 1)
+
+    @property
+    def horizon(self) -> float:
+        """T, counted from the first time."""
+        return float(self.times[-1] - self.times[0])
+
+    @property
+    def stability(self) -> float:
+        """S_T."""
+        return self.residuals.stability.value
+
+    @property
+    def constant(self) -> float:
+        """C_b = C_L + M_2 / 2, times ||F|| where a step expands."""
+        return self._lead * (self.graph_constant + 0.5 * self.regularity)
+
+    @property
+    def measured_constant(self) -> float:
+        """The smallest C_b the reference itself admits."""
+        return self.residuals.constant(self.dt, self.epsilon, self.order)
+
+    @property
+    def step_bound(self) -> float:
+        """The lemma's bound on every ||b_{n+1}||: dt C_L epsilon + M_2 dt^2 / 2."""
+        space_term = 0.0 if self.graph_constant == 0.0 else self.dt * self.graph_constant * self.epsilon
+        return self._lead * (space_term + 0.5 * self.regularity * self.dt**2)
+
+    @property
+    def local_bounds(self) -> FloatArray:
+        """The same argument step by step, (N,): residual at t_{n+1} and largest regularity on the step."""
+        M = np.maximum(self.regularities[:-1], self.regularities[1:])
+        return frozen(self._lead * (self.dt * self.graph_residuals + 0.5 * self.dt**2 * M))
+
+    @property
+    def bias_bound(self) -> float:
+        """The lemma's accumulated bias: S_T N times :attr:`step_bound`."""
+        return self.stability * (self.times.size - 1) * self.step_bound
+
+    @property
+    def local_bias_bound(self) -> float:
+        """S_T times the sum of :attr:`local_bounds`."""
+        return self.stability * float(self.local_bounds.sum())
+
+    @property
+    def bias(self) -> float:
+        """The supremum of the bias itself."""
+        return self.residuals.supremum
+
+    @property
+    def holds(self) -> bool:
+        """Whether every measured residual is below its bound, up to rounding of the coefficients."""
+        slack = ROUNDING * float(np.linalg.norm(self.coeffs, axis=1).max())
+        b = self.residuals.norms
+        return bool((b <= self.local_bounds + slack).all() and (b <= self.step_bound + slack).all())
+
+    @property
+    def _lead(self) -> float:
+        # b = F [dt (K z + P u_t) - rho]: the lemma has ||F|| <= 1.
+        return max(1.0, self.step_norm)
+
+    def findings(self) -> list[Finding]:
+        """Constants of the input, residuals and biases against their bounds, with remedies."""
+        lemma = partial(Finding, "dynamics", RITZ if self.route == "Galerkin" else GRAPH)
+        bias = partial(Finding, "dynamics", BIAS)
+        route, largest = f"{self.route} route", float(self.residuals.norms.max())
+        unsolved = "the trajectory does not solve this PDE, or the quadrature does not resolve it"
+        decay, top = "resolve the supremum of ||u_tt|| with more times", float(self.regularities.max())
+        within = [self.bias <= bound * (1.0 + ROUNDING) for bound in (self.bias_bound, self.local_bias_bound)]
+        # A bias beyond its step-by-step bound while the residuals keep to theirs has no remedy that is known.
+        local = "" if self.holds else unsolved
+        return [
+            lemma(f"{route}: C_b", self.constant),
+            lemma(f"{route}: smallest C_b the reference admits", self.measured_constant),
+            lemma(f"{route}: M_2, largest at the first time", top, self.regularity, self.regularity_decays, decay),
+            lemma(f"{route}: largest one-step residual", largest, self.step_bound, self.holds, unsolved),
+            bias(f"{route}: largest bias ||z_n - zbar_n||", self.bias, self.bias_bound, within[0]),
+            bias(f"{route}: the same, bounded step by step", self.bias, self.local_bias_bound, within[1], local),
+        ]
+
+
+def projection_route(
+    space: WhitenedSpace, trajectory: Trajectory, times: ArrayLike, *, order: int | tuple[int, ...] | None = None
+) -> Dynamics:
+    """The dynamics input for the L2-projection reference (paper, "Graph-residual consistency certificate ...").
+
+    ||b_{n+1}|| <= dt C_L epsilon + M_2 dt^2 / 2. C_L is that of the assembled
+    residual (see :func:`~rfkalman.certificates.approximation.graph_residual`)
+    over t_1 .. t_N, the only times the argument uses. M_2 is the largest
+    ||u_tt|| at the times; it bounds the times in between because u_tt solves the
+    same dissipative equation and its norm decays, which the record checks.
+
+    Parameters
+    ----------
+    space : WhitenedSpace
+        Unforced; conforming or not.
+    trajectory : Trajectory
+        u*, with two time derivatives.
+    times : (N + 1,) array_like
+        Equally spaced; begin after 0 where the initial field is rough.
+    order : int or tuple of int, optional
+        Of the rule in space.
+    """
+    require_unforced(space)
+    grid, step = _implicit_euler(space, times)
+    fine = FineBasis(space, order)
+    residual = graph_residual_on(fine, space, trajectory, grid)
+    later = frozen(residual.assembled[1:].copy())
+    M = np.array([fine.norm(fine.values(trajectory, t, 2)) for t in grid.tolist()])
+    return Dynamics(
+        route="L2 projection",
+        times=grid,
+        coeffs=residual.projection.coeffs,
+        epsilon=residual.epsilon,
+        graph_constant=relative_to(float(later.max()), residual.epsilon),
+        regularity=float(M.max()),
+        regularities=frozen(M),
+        graph_residuals=later,
+        step_norm=spectral_norm(step.transition),
+        residuals=residuals(residual.projection.coeffs, [step] * (grid.size - 1)),
+    )
+
+
+def galerkin_route(
+    space: WhitenedSpace,
+    trajectory: Trajectory,
+    times: ArrayLike,
+    *,
+    approximation: Ritz | None = None,
+    order: int | tuple[int, ...] | None = None,
+) -> Dynamics:
+    """The dynamics input for the Galerkin reference (paper, "Conforming Galerkin consistency via Ritz approximation").
+
+    The reference starts at R u*(t_0) and evolves exactly, z(t) = e^(-K t) z_0, so
+    b_{n+1} has no space term: ||b_{n+1}|| <= M_2^G dt^2 / 2 with
+    M_2^G = sup ||K^2 z(t)||. The semigroup obeys ||e^(-K t)|| <= e^(w0 t), hence
+    the supremum is at most e^(w0 T) ||K^2 z_0||, with w0 = 0 for heat: this bound,
+    not a sampled maximum, is what is used.
+
+    Parameters
+    ----------
+    space : WhitenedSpace
+        Conforming and unforced.
+    trajectory : Trajectory
+        u*, with two time derivatives.
+    times : (N + 1,) array_like
+        Equally spaced.
+    approximation : Ritz, optional
+        From :func:`~rfkalman.certificates.ritz.ritz` over the same interval; computed if absent, which is
+        most of the cost.
+    order : int or tuple of int, optional
+        Of the rule in space.
+    """
+    require_unforced(space)
+    grid, step = _implicit_euler(space, times)
+    R = approximation
+    if R is None:
+        R = ritz(space, trajectory, float(grid[-1]), start=float(grid[0]), order=order)
+    elif R.start_coeffs.size != space.rank or abs(R.start - grid[0]) > 1e-9 * (grid[-1] - grid[0]):
+        raise ValueRangeError(
+            f"approximation starts at t = {R.start:g} in a space of rank {R.start_coeffs.size}, but times start at "
+            f"{grid[0]:g} and the space has rank {space.rank}; use ritz(space, trajectory, horizon, start=...)."
+        )
+    K = space.stiffness
+    exact = Exponential().step(space.generator(), 0.0, float(grid[1] - grid[0]))
+    z = np.array(list(accumulate(range(grid.size - 1), lambda z, _: exact.apply(z), initial=R.start_coeffs)))
+    M = np.linalg.norm(z @ K.T @ K.T, axis=1)
+    growth = math.exp(max(0.0, -lowest_rate(space)) * float(grid[-1] - grid[0]))
+    return Dynamics(
+        route="Galerkin",
+        times=grid,
+        coeffs=frozen(z),
+        epsilon=R.value,
+        graph_constant=0.0,
+        regularity=growth * float(M[0]),
+        regularities=frozen(M),
+        graph_residuals=frozen(np.zeros(grid.size - 1)),
+        step_norm=spectral_norm(step.transition),
+        residuals=residuals(z, [step] * (grid.size - 1)),
+    )
+
+
+def _implicit_euler(space: WhitenedSpace, times: ArrayLike) -> tuple[FloatArray, LinearStep]:
+    grid = as_times(times)
+    if grid.size < 2:
+        raise ShapeError("times must hold at least two times, t_0 .. t_N.")
+    gaps = np.diff(grid)
+    dt = float(grid[-1] - grid[0]) / gaps.size
+    if not np.allclose(gaps, dt, rtol=1e-6, atol=0.0):
+        raise ValueRangeError(
+            f"times must be equally spaced, as in the paper; gaps run from {gaps.min():g} to {gaps.max():g}. For other "
+            "grids use residuals(projection_error(...).coeffs, steps), which needs no lemma."
+        )
+    return grid, ImplicitEuler().step(space.generator(), 0.0, dt)

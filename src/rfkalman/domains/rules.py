@@ -1,0 +1,402 @@
+"""Positive rules on lines, triangles and tetrahedra, straight or curved, and what order a cell needs.
+
+The reference simplex of dimension t has its vertices at the origin and at the
+unit vectors. Cells are given by their nodes: the t + 1 vertices, followed in
+second-order cells by one node per edge in the order of ``EDGES``, which is
+that of VTK and meshio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import roots_jacobi
+
+from ..core.checks import FloatArray, frozen
+from ..core.errors import ValueRangeError
+from ..core.pieces import in_blocks, row_blocks
+from .base import BoundaryRule, Rule
+
+__all__ = [
+    "EDGES",
+    "CellRule",
+    "FacetRule",
+    "Group",
+    "children",
+    "gauss",
+    "graded_triangle",
+    "grouped",
+    "points_for_phase",
+    "reference_rule",
+    "shape_functions",
+    "simplex_volumes",
+    "triangle_groups",
+]
+
+IntArray = NDArray[np.int64]
+EDGES: dict[int, tuple[tuple[int, int], ...]] = {
+    0: (),
+    1: ((0, 1),),
+    2: ((0, 1), (1, 2), (2, 0)),
+    3: ((0, 1), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3)),
+}
+#: Points per direction that every cell gets.
+FEWEST = 6
+#: Points per direction above which a straight triangle is cut in four instead.
+MOST = 40
+#: Triangles at a re-entrant corner are halved towards it until they have this power of 1/2 of the domain's size.
+#: What the last ones miss of an energy r^(4/3) shows in eigenvalues: 1e-7 of the L-shape's 9.64 at 14, 1e-9 at 20.
+HALVINGS = 20
+#: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
+#: along the opposite edge.
+_ACROSS = 4
+
+
+# -- how many points ---------------------------------------------------------------------------------------------------
+
+
+def points_for_phase(half_phase: ArrayLike) -> IntArray:
+    """Gauss-Legendre points that integrate exp(i k t) over [-1, 1] to exp(-40), for each half phase k.
+
+    The remainder is about (e k / 4 n)^(2 n); n is the smallest number, six at
+    least, for which that is below exp(-40), or 4e-18.
+
+    Examples
+    --------
+    >>> points_for_phase([0.0, 1.0, 38.0]).tolist()
+    [6, 9, 42]
+    """
+    phase = np.asarray(half_phase, dtype=np.float64)
+    # Far out the bound grows by 4 / e per point, so this table is long enough for every phase asked about.
+    n = np.arange(FEWEST, int(phase.max(initial=0.0)) + 64)
+    return np.asarray(FEWEST + np.searchsorted(largest_phase(n), phase), dtype=np.int64)
+
+
+def largest_phase(n: Any) -> FloatArray:
+    """The largest half phase that n points carry; the inverse of :func:`points_for_phase`."""
+    return np.asarray(4.0 * n / math.e * np.exp(-20.0 / n))
+
+
+def cell_phases(nodes: FloatArray, wave: FloatArray) -> FloatArray:
+    """The half phase each cell sees, (m,), for nodes (m, k, d) and half phases per unit of length (d,).
+
+    In the plane, that along the axis on which it is largest: a wave along the
+    diagonal of a cell, sqrt(2) longer, is still integrated to 1e-12. In space the
+    diagonal is sqrt(3) longer and would be left with 4e-9 in cells as large as
+    the box, so there it is the largest between two nodes.
+    """
+    if nodes.shape[2] < 3:
+        return np.asarray((np.ptp(nodes, axis=1) * wave).max(axis=1))
+    k, scaled = nodes.shape[1], nodes * wave
+    return np.asarray(
+        np.max([np.linalg.norm(scaled[:, a] - scaled[:, b], axis=1) for a in range(k) for b in range(a)], axis=0)
+    )
+
+
+# -- reference rules ---------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def gauss(n: int, power: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights on [0, 1] for the weight (1 - v)^power, exact to degree 2 n - 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(n) if power == 0 else roots_jacobi(n, power, 0)
+    return frozen(0.5 * (1.0 + nodes)), frozen(weights / 2.0 ** (power + 1))
+
+
+@lru_cache(maxsize=64)
+def reference_rule(dimension: int, n: int) -> tuple[FloatArray, FloatArray]:
+    """Points (n^t, t) and weights (n^t,) on the reference simplex, exact to degree 2 n - 1.
+
+    A product rule collapsed onto the simplex, Gauss-Jacobi where the collapse
+    leaves a power of the distance to a vertex; all weights are positive. They
+    sum to 1 / t!.
+
+    Examples
+    --------
+    >>> xi, w = reference_rule(2, 3)
+    >>> xi.shape, round(float(w.sum()), 12), round(float(w @ xi[:, 0]), 12)
+    ((9, 2), 0.5, 0.166666666667)
+    """
+    if dimension == 0:
+        return frozen(np.zeros((1, 0))), frozen(np.ones(1))
+    u, wu = gauss(n, 0)
+    if dimension == 1:
+        return frozen(u[:, None].copy()), wu
+    v, wv = gauss(n, 1)
+    if dimension == 2:
+        xi = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], n, axis=1)], axis=-1)
+        return frozen(xi.reshape(-1, 2)), frozen(np.outer(wv, wu).ravel())
+    s, ws = gauss(n, 2)
+    shrink = (1.0 - s)[:, None, None]
+    a = shrink * (1.0 - v)[None, :, None] * u
+    b = np.broadcast_to(shrink * v[None, :, None], a.shape)
+    c = np.broadcast_to(s[:, None, None], a.shape)
+    w = ws[:, None, None] * wv[None, :, None] * wu
+    return frozen(np.stack([a, b, c], axis=-1).reshape(-1, 3)), frozen(w.ravel())
+
+
+@lru_cache(maxsize=256)
+def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    """A rule on the reference triangle, halved again and again towards its last vertex.
+
+    ``counts[k]`` are the points per direction that waves call for in the layer
+    between 2^-k and 2^-(k+1) of the way from the vertex; the last count is that of
+    the tip. Exact to degree 2 min(counts) - 1. Serves integrands like
+    r^(2 pi / omega - 2) at a corner of angle omega.
+    """
+    points, weights = [], []
+    edges = [1.0 - 0.5**k for k in range(len(counts))]
+    for n, (a, b) in zip(counts, [*pairwise(edges), (edges[-1], 1.0)], strict=True):
+        u, wu = gauss(n + _ACROSS, 0)
+        if b < 1.0:
+            # One point more pays for the factor 1 - v, which the tip's own rule carries in its weight.
+            t, wt = gauss(n + 1, 0)
+            v = a + (b - a) * t
+            wv = (b - a) * wt * (1.0 - v)
+        else:
+            t, wt = gauss(n + _ACROSS, 1)
+            v = a + (b - a) * t
+            wv = (b - a) ** 2 * wt
+        layer = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], u.size, axis=1)], axis=-1)
+        points.append(layer.reshape(-1, 2))
+        weights.append(np.outer(wv, wu).ravel())
+    return frozen(np.concatenate(points)), frozen(np.concatenate(weights))
+
+
+def shape_functions(xi: FloatArray, second: bool) -> tuple[FloatArray, FloatArray]:
+    """Nodal shape functions N (q, k) and their slopes (q, k, t) at reference points (q, t)."""
+    q, t = xi.shape
+    lam = np.concatenate([1.0 - xi.sum(axis=1, keepdims=True), xi], axis=1)
+    dlam = np.vstack([-np.ones((1, t)), np.eye(t)])
+    if not second:
+        return lam, np.broadcast_to(dlam, (q, t + 1, t))
+    a, b = (np.array([edge[i] for edge in EDGES[t]], dtype=np.int64) for i in (0, 1))
+    N = np.concatenate([lam * (2.0 * lam - 1.0), 4.0 * lam[:, a] * lam[:, b]], axis=1)
+    corner = (4.0 * lam - 1.0)[:, :, None] * dlam
+    middle = 4.0 * (lam[:, a, None] * dlam[b] + lam[:, b, None] * dlam[a])
+    return N, np.concatenate([corner, middle], axis=1)
+
+
+def determinants(jacobian: FloatArray) -> FloatArray:
+    """Determinants of (..., d, d) matrices, d at most three, written out: exact where the entries are."""
+    J, d = jacobian, jacobian.shape[-1]
+    if d == 1:
+        return J[..., 0, 0]
+    if d == 2:
+        return np.asarray(J[..., 0, 0] * J[..., 1, 1] - J[..., 0, 1] * J[..., 1, 0])
+    return np.asarray((J[..., :, 0] * np.cross(J[..., :, 1], J[..., :, 2])).sum(axis=-1))
+
+
+def simplex_volumes(vertices: FloatArray) -> FloatArray:
+    """Signed lengths, areas or volumes of simplices (m, d + 1, d), (m,)."""
+    edges = (vertices[:, 1:] - vertices[:, :1]).transpose(0, 2, 1)
+    return np.asarray(determinants(edges) / math.factorial(vertices.shape[2]))
+
+
+@lru_cache(maxsize=4)
+def _lattice(d: int) -> tuple[FloatArray, FloatArray]:
+    """Reference points of the lattice of degree d, and the Bernstein polynomials of that degree there."""
+    steps = np.array([index for index in np.ndindex(*(d + 1,) * d) if sum(index) <= d])
+    powers = np.column_stack([d - steps.sum(axis=1), steps])
+    lam = powers / d
+    scale = np.array([math.factorial(d) / math.prod(math.factorial(p) for p in row) for row in powers.tolist()])
+    return frozen(steps / d), frozen(scale * np.prod(lam[:, None, :] ** powers, axis=2))
+
+
+def bernstein(nodes: FloatArray, d: int) -> FloatArray:
+    """Bernstein coefficients of the Jacobian of second-order cells (m, k, d): bounds of it from below and above."""
+    xi, values = _lattice(d)
+    return np.asarray(np.linalg.solve(values, densities(nodes, xi).T).T)
+
+
+def densities(nodes: FloatArray, xi: FloatArray) -> FloatArray:
+    """Jacobian determinants (m, q) of second-order cells (m, k, d) at reference points (q, d)."""
+    _, slopes = shape_functions(xi, second=True)
+    return in_blocks(lambda some: determinants(np.einsum("qkt,ckd->cqdt", slopes, some, optimize=True)), nodes, 4096)
+
+
+# -- rules on many cells -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Cells that share a reference rule: nodes (m, k, d) relative to an origin, reference points and weights.
+
+    ``index`` (m,) numbers the cells for messages.
+    """
+
+    nodes: FloatArray
+    xi: FloatArray
+    weights: FloatArray
+    index: IntArray
+
+    @property
+    def is_second_order(self) -> bool:
+        """Whether the cells have a node on every edge."""
+        return bool(self.nodes.shape[1] > self.xi.shape[1] + 1)
+
+    def chunks(self, size: int) -> Iterator[tuple[slice, FloatArray, FloatArray, FloatArray]]:
+        """Cells, points (c, q, d), Jacobians (c, q or 1, d, t) and reference weights (q,), at most ``size`` points."""
+        q = len(self.weights)
+        N, slopes = shape_functions(self.xi, self.is_second_order)
+        for cells in row_blocks(len(self.nodes), max(size // q, 1)):
+            nodes = self.nodes[cells]
+            for some in row_blocks(q, size):
+                slope = slopes[some] if self.is_second_order else slopes[:1]
+                jacobian = np.einsum("qkt,ckd->cqdt", slope, nodes, optimize=True)
+                yield cells, N[some] @ nodes, jacobian, self.weights[some]
+
+
+class _Groups:
+    """What rules on groups of cells have in common; nodes are relative to ``origin``."""
+
+    def __init__(self, groups: Sequence[Group], origin: FloatArray, volume: float) -> None:
+        self._groups = tuple(group for group in groups if len(group.nodes))
+        self._origin = origin
+        self.volume = volume
+
+    @property
+    def n_points(self) -> int:
+        return sum(len(group.nodes) * len(group.weights) for group in self._groups)
+
+
+class CellRule(_Groups, Rule):
+    """A rule on many cells, mapped cell by cell from a few reference rules as the points are asked for."""
+
+    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+        for group in self._groups:
+            for cells, x, jacobian, weights in group.chunks(size):
+                density = determinants(jacobian)
+                if not (density > 0.0).all():
+                    bad = group.index[cells][np.flatnonzero(~(density > 0.0).all(axis=1))[0]]
+                    raise ValueRangeError(folded(int(bad)))
+                w = density * (weights / self.volume)
+                yield self._origin + x.reshape(-1, x.shape[-1]), w.ravel()
+
+
+class FacetRule(_Groups, BoundaryRule):
+    """A rule on boundary facets: edges with the domain on their left, or triangles counter-clockwise from outside."""
+
+    @property
+    def measure(self) -> float:
+        total = 0.0
+        for group in self._groups:
+            for _, _, jacobian, weights in group.chunks(65536):
+                stretch = np.linalg.norm(_area_vectors(jacobian), axis=-1)
+                # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
+                straight = not group.is_second_order
+                total += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
+        return total
+
+    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        for group in self._groups:
+            for _, x, jacobian, weights in group.chunks(size):
+                d = x.shape[-1]
+                area = _area_vectors(jacobian)
+                stretch = np.linalg.norm(area, axis=-1)
+                normal = np.broadcast_to(area / stretch[..., None], x.shape)
+                w = stretch * (weights / self.volume)
+                yield self._origin + x.reshape(-1, d), w.ravel(), normal.reshape(-1, d)
+
+
+def _area_vectors(jacobian: FloatArray) -> FloatArray:
+    """Outward normals times the stretch of the map, (c, q, d)."""
+    if jacobian.shape[-2] == 2:
+        return np.stack([jacobian[..., 1, 0], -jacobian[..., 0, 0]], axis=-1)
+    return np.cross(jacobian[..., :, 0], jacobian[..., :, 1])
+
+
+def grouped(nodes: FloatArray, t: int, counts: IntArray, index: IntArray | None = None) -> list[Group]:
+    """Cells (m, k, d) of dimension t sorted into groups by the points per direction each one needs, (m,)."""
+    numbers = np.arange(len(nodes)) if index is None else index
+    groups = []
+    for n in np.unique(counts):
+        chosen = counts == n
+        xi, weights = reference_rule(t, int(n))
+        groups.append(Group(nodes[chosen], xi, weights, numbers[chosen]))
+    return groups
+
+
+def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: FloatArray, extra: int) -> list[Group]:
+    """Straight triangles (m, 3, 2) refined until no rule is too long, and graded towards singular vertices.
+
+    Parameters
+    ----------
+    singular : (m, 3) array of bool
+        Which vertices are re-entrant corners to be approached by halving.
+    wave : (2,) array
+        Half phase per unit of length along each axis.
+    extra : int
+        Points per direction beyond what the phase calls for.
+    """
+    index = np.arange(len(triangles))
+    size = float(np.ptp(triangles, axis=(0, 1)).max())
+    while True:
+        phases = cell_phases(triangles, wave)
+        counts = points_for_phase(phases)
+        # A graded rule approaches one vertex only; a triangle with two of them is shared out first.
+        cut = (counts > MOST) | (singular.sum(axis=1) > 1)
+        if not cut.any():
+            break
+        # Three quarters keep one vertex each, and with it its flag.
+        flags = [singular[cut] & kept for kept in np.eye(4, 3, dtype=bool)]
+        triangles = np.concatenate([triangles[~cut], *children(triangles[cut]).transpose(1, 0, 2, 3)])
+        singular = np.concatenate([singular[~cut], *flags])
+        index = np.concatenate([index[~cut], np.tile(index[cut], 4)])
+    plain = ~singular.any(axis=1)
+    groups = grouped(triangles[plain], 2, counts[plain] + extra, index[plain])
+    # Turned so that the corner is the vertex towards which the rule is graded.
+    shift = (np.argmax(singular[~plain], axis=1)[:, None] + np.arange(1, 4)) % 3
+    turned = np.take_along_axis(triangles[~plain], shift[:, :, None], axis=1)
+    reach = np.linalg.norm(turned[:, :2] - turned[:, 2:], axis=2).max(axis=1)
+    halvings = np.clip(HALVINGS + np.floor(np.log2(reach / size)), 4, HALVINGS).astype(np.int64)
+    for n, depth in np.unique(np.stack([counts[~plain], halvings], axis=1), axis=0).tolist():
+        layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
+        xi, weights = graded_triangle(tuple(layers.tolist()))
+        chosen = (counts[~plain] == n) & (halvings == depth)
+        groups.append(Group(turned[chosen], xi, weights, index[~plain][chosen]))
+    return groups
+
+
+def children(v: FloatArray) -> FloatArray:
+    """Simplices (m, d + 1, d) cut at the middles of their edges, (m, 2^d, d + 1, d)."""
+
+    def middle(i: int, j: int) -> FloatArray:
+        return np.asarray(0.5 * (v[:, i] + v[:, j]))
+
+    corner = [v[:, i] for i in range(v.shape[1])]
+    cuts: list[tuple[FloatArray, ...]]
+    if v.shape[1] == 2:
+        cuts = [(corner[0], middle(0, 1)), (middle(0, 1), corner[1])]
+    elif v.shape[1] == 3:
+        a, b, c = middle(0, 1), middle(1, 2), middle(2, 0)
+        cuts = [(corner[0], a, c), (a, corner[1], b), (c, b, corner[2]), (a, b, c)]
+    else:
+        ab, ac, ad, bc, bd, cd = (middle(i, j) for i, j in combinations(range(4), 2))
+        # A tetrahedron at each corner; the octahedron between them is cut along the diagonal from ac to bd.
+        cuts = [
+            (corner[0], ab, ac, ad),
+            (ab, corner[1], bc, bd),
+            (ac, bc, corner[2], cd),
+            (ad, bd, cd, corner[3]),
+            (ac, bd, ab, ad),
+            (ac, bd, ad, cd),
+            (ac, bd, cd, bc),
+            (ac, bd, bc, ab),
+        ]
+    return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
+
+
+def folded(cell: int) -> str:
+    """The message for a cell that its own map turns inside out."""
+    return (
+        f"Cell {cell} of the mesh is folded: its map from the reference cell has a zero or negative Jacobian. "
+        "Optimise the high-order mesh (gmsh: Mesh.HighOrderOptimize = 2), or mesh the place more finely."
+    )

@@ -1,0 +1,165 @@
+"""A window around any other features that makes them vanish on the boundary or on parts of it: the paper's bubble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
+
+from ..core.checks import FloatArray, assign
+from ..core.errors import ValueRangeError
+from ..domains.base import WINDOWS, Domain, Window
+from ..domains.box import box_faces
+from .base import FEATURES, Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
+
+__all__ = ["Bubble", "Windowed", "bubble"]
+
+
+def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ...]:
+    """The names of the domain's parts that the patterns ask for, in the domain's order."""
+    if patterns is None:
+        return domain.parts
+    chosen: set[str] = set()
+    for pattern in patterns:
+        found = [part for part in domain.parts if fnmatchcase(part, pattern)]
+        if not found:
+            raise ValueRangeError(
+                f"bubble is asked to vanish on {pattern!r}, but the {type(domain).__name__} has no such boundary part; "
+                f"it has {', '.join(domain.parts)}. Patterns such as 'edge*' are understood."
+            )
+        chosen.update(found)
+    return tuple(part for part in domain.parts if part in chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Bubble(Recipe):
+    """A recipe multiplied by the window of whatever domain it meets; write it ``bubble(recipe, parts)``."""
+
+    inner: Recipe
+    parts: tuple[str, ...] | None = None
+
+    def bind(self, domain: Domain) -> Windowed:
+        names = _matching(self.parts, domain)
+        return Windowed(self.inner.bind(domain), domain.window(names), names, domain.parts)
+
+
+def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
+    """Features that vanish on the boundary, or on the parts of it that are named.
+
+    The conforming route to homogeneous Dirichlet conditions (paper,
+    "Dirichlet-bubble Gaussian RFF certificate"). The recipe's features are
+    multiplied by a function that is positive elsewhere: on a box the product
+    of s for every lower and 1 - s for every upper face, s = (x - lower) / side;
+    on a ball a multiple of R^2 - |x - centre|^2; on a polygon an approximate
+    distance to the edges, which is not smooth at vertices: exact in its zeros,
+    but the features converge slowly there, and not at all usefully at a
+    re-entrant corner without :class:`CornerRFF`.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Any recipe or sum of recipes.
+    parts : str or sequence of str, optional
+        Names of boundary parts as in ``domain.parts``, or patterns such as
+        ``"edge*"``; all parts when left out. They are looked up when the
+        recipe meets its domain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rfkalman.domains import Box
+    >>> from rfkalman.features import GaussianRFF
+    >>> features = bubble(GaussianRFF(2, length_scale=0.3)).bind(Box([0.0], [1.0]))
+    >>> bool((features(np.array([[0.0], [1.0]])) == 0.0).all())
+    True
+    >>> sorted(bubble(GaussianRFF(2, length_scale=0.3), parts="x-").bind(Box([0.0], [1.0])).zero_parts)
+    ['x-']
+    """
+    as_recipe("bubble", recipe, "bubble(recipe)")
+    if parts is None:
+        return Bubble(recipe)
+    names = (parts,) if isinstance(parts, str) else tuple(parts)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueRangeError(
+            f"parts must be names of boundary parts, such as 'x-' or ['edge0', 'edge1']; got {parts!r:.80}. "
+            "Leave it out to have all parts, or leave the features unwindowed to have none."
+        )
+    return Bubble(recipe, names)
+
+
+@FEATURES.register
+@dataclass(frozen=True, slots=True, eq=False)
+class Windowed(FeatureMap):
+    """Features times the window of a domain, beta(x) phi_j(x), by the product rule.
+
+    Parameters
+    ----------
+    inner : FeatureMap
+        phi.
+    window : Window
+        beta.
+    zero_on, parts : sequence of str
+        The domain's names of the parts on which beta vanishes, and of all parts.
+    """
+
+    inner: FeatureMap
+    window: Window
+    zero_on: tuple[str, ...]
+    parts: tuple[str, ...]
+    lower: FloatArray = field(init=False)
+    side: FloatArray = field(init=False)
+
+    kind: ClassVar[str] = "window"
+
+    def __post_init__(self) -> None:
+        assign(self, zero_on=tuple(self.zero_on), parts=tuple(self.parts))
+        assign(self, lower=self.inner.lower, side=self.inner.side)
+
+    @property
+    def nested(self) -> dict[str, FeatureMap]:
+        return {"inner": self.inner}
+
+    @property
+    def n_features(self) -> int:
+        return self.inner.n_features
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        values = self.inner(x)
+        values *= self.window(x)[:, None]
+        return values
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        values, gradients = self.inner.jet(x)
+        times_window(values, gradients, *self.window.jet(x))
+        return values, gradients
+
+    def bounds(self) -> Bounds:
+        beta, slope, bend = self.window.bounds()
+        values, gradients, curvatures = self.inner.bounds()
+        mixed = 2.0 * slope * gradients
+        return beta * values, beta * gradients + slope * values, beta * curvatures + mixed + bend * values
+
+    @property
+    def zero_parts(self) -> frozenset[str]:
+        return self.inner.zero_parts.union(self.zero_on)
+
+    @property
+    def zero_trace(self) -> bool:
+        return self.zero_parts.issuperset(self.parts)
+
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return self.inner.bandwidth(floor, aligned) + 2.0 * self.window.extra_order
+
+    def settings(self) -> dict[str, Any]:
+        own = FeatureMap.settings(self)
+        # The name that files have for it since the first version.
+        return {"cutoff" if name == "window" else name: value for name, value in own.items()}
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        inner = restore(settings["inner"], unprefixed("inner.", arrays))
+        # Windows were once of whole boxes only, and saved without names.
+        faces = box_faces(inner.dimension)
+        names = (settings.get(key, faces) for key in ("zero_on", "parts"))
+        return cls(inner, WINDOWS.restore(settings["cutoff"], {}), *names)

@@ -1,0 +1,298 @@
+"""Features for a problem: what the file says, and a choice for what it leaves open.
+
+The choice starts from the correlation length of the prior, the size of the
+domain and the sources, predicts the rank, and widens the length scale where
+that would cost too much; the space that results is measured and the draw
+enlarged until it no longer under-samples itself. Every choice becomes a note.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..domains import Box, Domain
+from ..features import (
+    Constant,
+    CornerRFF,
+    DirichletSine,
+    ELUNetwork,
+    GaussianRFF,
+    PeriodicRFF,
+    Recipe,
+    TanhNetwork,
+    bubble,
+    log_radius,
+    mapped,
+)
+from ..features.base import predicted_rank
+from ..physics.coefficients import layers
+from ..physics.conditions import Dirichlet, Periodic
+from ..physics.pde import LinearPDE
+from ..physics.sources import Bump
+from ..space.space import WhitenedSpace
+from ..space.whitening import whiten
+from .schema import LIMITS
+
+if TYPE_CHECKING:
+    from .file import Problem
+
+__all__ = ["correlation_length", "crowded_lines", "space_of"]
+
+#: Corners milder than this need no features of their own (radians beyond a straight angle).
+_MILD = 0.2
+#: Length scale, in the coordinate asinh(r / scale), of features crowded around a source. A well of width 2 m in a box
+#: of 800 m: off from Theis' solution by 2 mm of 60 at 1.5, by 0.6 mm at 1.2 (rank 154), by 0.3 mm at 1.0 (rank 193).
+_FOCUS_SCALE = 1.2
+#: Points per axis where the lines of a graded rule do the rest.
+_FOCUS_ORDER = 24
+
+
+def crowded_lines(domain: Box, bumps: Sequence[Bump]) -> list[list[float]]:
+    """Coordinates along each axis that crowd around each bump by powers of two, for the quadrature to be cut at."""
+    lines: list[set[float]] = [set() for _ in range(domain.dimension)]
+    for bump in bumps:
+        for axis, at in enumerate(bump.centre):
+            distance = bump.width
+            lines[axis].add(at)
+            while distance < domain.side[axis]:
+                lines[axis] |= {at - distance, at + distance}
+                distance *= 2.0
+    found = []
+    for axis, marks in enumerate(lines):
+        a, b = float(domain.lower[axis]), float(domain.upper[axis])
+        # Lines closer to each other than half the finest distance add points without adding accuracy.
+        gap = 0.5 * min(bump.width for bump in bumps)
+        kept: list[float] = []
+        for mark in sorted(marks):
+            if a + gap < mark < b - gap and (not kept or mark - kept[-1] > gap):
+                kept.append(mark)
+        found.append(kept)
+    return found
+
+
+def correlation_length(problem: Problem, domain: Domain, n_sensors: int, notes: list[str]) -> float:
+    """``prior.length``, or a choice: a quarter of the shortest side, less where sensors stand closer."""
+    if problem.prior.length is not None:
+        return problem.prior.length
+    shortest = float(domain.side.min())
+    spacing = float((domain.volume / max(n_sensors, 1)) ** (1.0 / domain.dimension))
+    length = max(0.1 * shortest, min(0.25 * shortest, 2.0 * spacing))
+    notes.append(
+        f"prior.length was not given: {length:.3g} {problem.units.length}, from the shortest side of the domain "
+        f"({shortest:.3g}) and the distance between sensors (about {spacing:.3g})."
+    )
+    return length
+
+
+def space_of(
+    problem: Problem, pde: LinearPDE, length: float, bumps: Sequence[Bump], n_sensors: int, notes: list[str]
+) -> tuple[WhitenedSpace, list[str]]:
+    """The whitened space of a problem, and the warnings that came with it."""
+    plan = _plan(problem, pde, length, bumps, n_sensors, notes)
+    space: WhitenedSpace | None = None
+    said: list[str] = []
+    for attempt in range(4):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with problem.blaming("features"):
+                space = whiten(plan.pde, plan.recipe(), plan.floor, order=plan.order, breaks=plan.breaks)
+        said = [str(w.message) for w in caught]
+        # Few directions dropped: the draw may be too small for its length scale. Periodic waves are orthogonal anyway.
+        enough = plan.periodic or space.rank + space.strengths.size <= 0.8 * space.n_features
+        if plan.fixed_count or enough or plan.count >= LIMITS["features"] or attempt == 3:
+            break
+        plan.count = min(int(1.6 * plan.count), LIMITS["features"])
+    assert space is not None
+    report = space.report()
+    notes.append(
+        f"features: {plan.describe()}; floor {space.mass_floor:g}, rank {space.rank} of {space.n_features}"
+        + (f" with {space.strengths.size} directions for boundary values" if space.strengths.size else "")
+        + f"; resolves about {report.resolution:.2g} {problem.units.length}."
+    )
+    for text in report.warnings:
+        if text.startswith("leverage") and problem.prior.kind == "smooth":
+            # Peaks at a free boundary concern a prior that gives every direction the same weight; this one does not.
+            notes.append(f"leverage {report.leverage:.0f} at rank {report.rank}: a smooth prior evens it out.")
+        elif not (text.startswith("every feature survived") and said):
+            said.append(text)
+    return space, list(dict.fromkeys(said))
+
+
+@dataclass(slots=True, eq=False)
+class _Plan:
+    pde: LinearPDE
+    family: str
+    count: int
+    fixed_count: bool
+    length_scale: float
+    floor: float | None
+    order: int | None
+    breaks: list[list[float]] | None
+    seed: int
+    bumps: Sequence[Bump]
+    windowed: tuple[str, ...]
+    periodic: tuple[int, ...]
+    corners: bool
+    unit: str
+
+    def recipe(self) -> Recipe:
+        n, scale, seed = self.count, self.length_scale, self.seed
+        if self.family == "sine":
+            return DirichletSine(n)
+        if self.periodic:
+            waves: Recipe = PeriodicRFF(n, scale, seed=seed, axes=self.periodic)
+        elif self.family == "tanh":
+            waves = TanhNetwork(n, scale, seed=seed)
+        elif self.family == "elu":
+            waves = ELUNetwork(n, scale, seed=seed)
+        else:
+            waves = GaussianRFF(n, scale, seed=seed)
+        for i, bump in enumerate(self.bumps):
+            around = log_radius(bump.centre, 2.0 * bump.width)
+            crowd = mapped(GaussianRFF(n, _FOCUS_SCALE, seed=seed + i), around)
+            waves = crowd if i == 0 else waves + crowd
+        if self.corners:
+            waves = waves + CornerRFF(max(40, n // 3), seed=seed)
+        if self.windowed:
+            return bubble(waves, parts=self.windowed)
+        return waves if self.periodic else waves + Constant()
+
+    def describe(self) -> str:
+        names = {"waves": "random waves", "tanh": "tanh features", "elu": "ELU features", "sine": "sines"}
+        text = f"{self.count} {names[self.family]}"
+        if self.bumps:
+            text += f" around each of {len(self.bumps)} source(s), crowded towards it"
+        elif self.family != "sine":
+            text += f" of length {self.length_scale:.3g} {self.unit}"
+        if self.periodic:
+            text += ", periodic"
+        if self.windowed:
+            text += f", zero on {', '.join(self.windowed)}"
+        if self.corners:
+            text += ", and corner features"
+        return text
+
+
+def _plan(
+    problem: Problem, pde: LinearPDE, length: float, bumps: Sequence[Bump], n_sensors: int, notes: list[str]
+) -> _Plan:
+    given, domain, side = problem.features, pde.domain, pde.domain.side
+    unit = problem.units.length
+    conditions = pde.conditions
+    held = [part for part, c in conditions.items() if isinstance(c, Dirichlet)]
+    zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
+    has_window = domain.smooth_window
+    windowed = zero if has_window else ()
+    split = [part for part in held if part not in windowed]
+    periodic = tuple(sorted({"xyz".index(p[0]) for p, c in _native_conditions(pde) if isinstance(c, Periodic)}))
+    corners = bool(split) and any(
+        corner.angle > math.pi + _MILD and set(corner.parts) & set(split) for corner in domain.reentrant_corners()
+    )
+    family = given.family
+    if family == "auto":
+        family = "waves"
+    if family == "sine" and (windowed != tuple(domain.parts) or not isinstance(domain, Box)):
+        raise problem.error("features.family", "'sine' needs a box whose field is held at zero on every side.")
+
+    focus = _focused(problem, pde, bumps, periodic, family)
+    floor = None if given.floor == "auto" else float(given.floor)
+    if focus and floor is None:
+        # What happens around a well has the share of the well's area in the mass of the domain.
+        floor = 1e-14
+    usual = floor if floor is not None else 1e-6 if family == "elu" else 1e-16 if split else 1e-12
+
+    limit = min(given.max_rank, max(150, 8 * n_sensors))
+    if given.length_scale == "auto":
+        finest = min([0.5 * length, *(1.5 * bump.width for bump in bumps if not focus)])
+        scale = finest
+        while not focus and predicted_rank(side, scale, usual) > limit:
+            scale *= 1.05
+        if scale > 1.06 * finest:
+            why = "features.max_rank" if limit == given.max_rank else f"what {n_sensors} sensors can tell apart"
+            notes.append(
+                f"features.length_scale would be {finest:.3g} {unit} for structures of {2 * finest:.3g} {unit}, but "
+                f"the rank would exceed {limit} ({why}): {scale:.3g} {unit} instead."
+            )
+    else:
+        scale = given.length_scale
+    expected = 140.0 if focus else predicted_rank(side, scale, usual)
+    if expected > LIMITS["features"]:
+        # Said before any work: the quadrature alone would take the square of it in memory.
+        raise problem.error(
+            "features.length_scale",
+            f"is {scale:.3g} {unit} on a domain of {' x '.join(f'{s:.3g}' for s in side)} "
+            f"{unit}: that takes about {expected:.2g} features, and {LIMITS['features']} are the most. Is it a slip, "
+            "or in another unit?",
+        )
+    if focus:
+        expected /= len(bumps) ** 0.5  # the draws of several sources share what they have in common
+    count = min(int(2.0 * expected) + 20, LIMITS["features"]) if given.count == "auto" else int(given.count)
+    if given.count == "auto" and len(periodic) == domain.dimension:
+        # A box that repeats in every direction has only so many waves of a length.
+        waves = np.floor(6.0 * side / (2.0 * math.pi * scale) + 0.5)
+        count = min(count, int(np.prod(2.0 * waves + 1.0)))
+    order = breaks = None
+    if focus:
+        if isinstance(domain, Box):
+            order, breaks = _FOCUS_ORDER, crowded_lines(domain, bumps)
+            if pde.reaction and breaks[0]:
+                # The same number as a function: integrated, it rounds as in the spaces of runs begun before, so that
+                # they go on. The line at which it is said to change is one of the cuts.
+                rate: Any = pde.reaction
+                pde = replace(pde, reaction=layers(0, breaks[0][:1], [rate, rate]))
+        notes.append(
+            f"the source is narrow ({min(s.width for s in bumps):.3g} {unit}) beside the domain ({side.max():.3g} "
+            f"{unit}): features and quadrature are crowded around it (features.focus)."
+        )
+    return _Plan(
+        pde,
+        family,
+        count,
+        given.count != "auto",
+        scale,
+        floor,
+        order,
+        breaks,
+        given.seed,
+        bumps if focus else (),
+        windowed,
+        periodic,
+        corners,
+        unit,
+    )
+
+
+def _native_conditions(pde: LinearPDE) -> list[tuple[str, Any]]:
+    """Conditions by the box's own names of its faces, which tell the axis."""
+    names = pde.domain.names
+    return [(native, pde.conditions[names.get(native, native)]) for native in pde.domain.native_parts]
+
+
+def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str) -> bool:
+    """Whether features crowd around the sources: asked for, or narrow sources that could not be resolved otherwise."""
+    given = problem.features.focus
+    possible = (
+        bool(bumps)
+        and len(bumps) <= 3
+        and pde.domain.dimension == 2
+        and pde.velocity is None
+        and not periodic
+        and family == "waves"
+        and not callable(pde.reaction)
+    )
+    if given == "yes" and not possible:
+        raise problem.error(
+            "features.focus", "needs one to three sources in a plane domain without flow and periodic parts."
+        )
+    if given == "no" or not possible:
+        return False
+    if given == "yes":
+        return True
+    narrow = min(bump.width for bump in bumps)
+    return float(pde.domain.side.min()) / narrow > 15.0 and problem.features.length_scale == "auto"

@@ -1,0 +1,559 @@
+"""What two tables tell about a problem: columns and units from headers, scales and clock from the first readings."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from ..core.checks import FloatArray
+from ..core.errors import RFKalmanError
+from ..io.timestamps import written_date
+from .forms import Table
+from .places import FARTHEST_M, local_plane
+from .units import Units, spelled
+
+__all__ = ["SECONDS", "ReadingGuess", "SensorGuess", "Times", "guess_readings", "guess_sensors"]
+
+_ID = ("id", "sensor_id", "sensor", "station", "station_id", "name", "well", "probe", "node")
+_FLAT = {"x": 0, "east": 0, "easting": 0, "y": 1, "north": 1, "northing": 1}
+_UPRIGHT = ("z", "depth", "height", "elevation", "altitude")
+_ALONG = ("x", "position", "distance", "chainage", "s")
+_LAT, _LON = ("lat", "latitude"), ("lon", "long", "lng", "longitude")
+_TIME = ("time", "date", "datetime", "timestamp", "t", "ts", "epoch", "unixtime", "zeit", "datum", "zeitstempel")
+_MARKS_OF_MISSING = {-9999.0, -999.0, -99999.0, -99.0, 9999.0, 99999.0}
+#: What digital probes say at power-on (85) and without a connection (-127); overflow is shown as nines.
+_UNWELL = {85.0, -127.0}
+_NINES = re.compile(r"-?(?=(?:[.,]?9){3})9*[.,]?9+")
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+#: What a logger appends to the name of a column: how its readings were combined.
+_COMBINED = re.compile(r"_(?:avg|med|max|min|smp|tot)(?:\(\d+\))?$", re.IGNORECASE)
+#: Unix times of the years 1990 to 2100 in seconds; a duration of twenty years is none.
+_EPOCH = (631_152_000.0, 4_102_444_800.0)
+_CLOCK_ALONE = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?")
+
+
+def _named(column: str, below: str = "") -> tuple[str, str]:
+    """A column name without its unit, and the unit: ``noise_std_degC``, ``depth (m)``; ``below`` is a line of units."""
+    bracketed = re.fullmatch(r"(.*?)\s*[\[(](.+)[\])]", column)
+    if bracketed and _is_unit(bracketed.group(2).strip()):
+        return bracketed.group(1).strip().lower(), _usual(bracketed.group(2))
+    if below and _is_unit(below):
+        return column.lower(), _usual(below)
+    if bracketed:
+        return bracketed.group(1).strip().lower(), ""
+    tokens = column.split("_")
+    for k in range(1, len(tokens)):
+        unit = "/".join(tokens[k:])
+        # One-letter names and words that pint happens to know are more often part of the name.
+        if _is_unit(unit) and unit not in ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u"):
+            if unit in ("C", "F") and "temp" not in column.lower():
+                continue
+            return "_".join(tokens[:k]).lower(), _usual(unit)
+    return column.lower(), ""
+
+
+def _usual(unit: str) -> str:
+    """The unit as it is written in a problem file; nobody maps coulomb or farad."""
+    return {"C": "degC", "F": "degF"}.get(unit.strip(), spelled(unit))
+
+
+def _is_unit(text: str) -> bool:
+    if text in ("C", "F"):
+        return True
+    try:
+        Units(field=text)
+    except RFKalmanError:
+        return False
+    return bool(text)
+
+
+def _is_length(unit: str) -> bool:
+    try:
+        Units().length_factor(unit)
+    except RFKalmanError:
+        return False
+    return True
+
+
+# -- what a sensor table says -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SensorGuess:
+    """What a table of sensors says: the columns of ids, coordinates and spreads, and where the sensors are, (n, d)."""
+
+    id: str
+    ids: tuple[str, ...]
+    columns: tuple[str, ...]
+    axes: tuple[str, ...]
+    unit: str
+    unit_known: bool
+    coords: FloatArray
+    noise: str | None
+    offset: str | None
+    noise_unit: str | None
+    table: Table
+    origin: tuple[float, float] | None = None  # of coordinates in degrees
+
+    @property
+    def n(self) -> int:
+        """Number of sensors."""
+        return len(self.ids)
+
+    @property
+    def spacing(self) -> float:
+        """Typical distance to the nearest other sensor."""
+        if self.n < 2:
+            return 1.0
+        far = np.linalg.norm(self.coords[:400, None] - self.coords[None, :400], axis=2)
+        np.fill_diagonal(far, np.inf)
+        return float(np.median(far.min(axis=1)))
+
+    @property
+    def extent(self) -> FloatArray:
+        """Distance between the outermost sensors along each axis, (d,)."""
+        return np.asarray(np.ptp(self.coords, axis=0))
+
+
+def guess_sensors(table: Table) -> SensorGuess:
+    """Find ids, coordinates with their unit, noise and offsets by the names of the columns."""
+    names = {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+    id_ = next((c for wanted in _ID for c in table.header if c.lower() == wanted), table.header[0])
+    ids = tuple(table.column(id_))
+    for name, count in Counter(ids).items():
+        if count > 1:
+            lines = ", ".join(str(line) for line, other in zip(table.lines, ids, strict=True) if other == name)
+            table.remarks.append(f"the sensor {name!r} is listed {count} times (lines {lines}): keep one of them.")
+    columns, spherical = _coordinate_columns(table, names)
+    coords = np.array([[table.number(text) for text in table.column(c)] for c in columns]).T
+    for row, k in np.argwhere(~np.isfinite(coords))[:1].tolist():
+        text = table.column(columns[k])[row]
+        table.require_number(row, columns[k], text)
+        raise table.error(f"{table.cell(row, columns[k], text)} is not a number.")
+    units = {names[c][1] for c in columns[2 if spherical else 0 :]}
+    if len(units) > 1:
+        raise table.error(f"coordinates have several units ({', '.join(sorted(units))}); give them one.")
+    unit = units.pop() if units else ""
+    origin, axes = None, tuple(names[c][0] for c in columns)
+    if spherical:
+        origin, coords, unit = _projected(table, coords, ids, unit)
+        axes = ("x", "y", *axes[2:])
+    if coords.shape[1] > 1:
+        # A depth that all share says in which plane the sensors lie; it is no axis.
+        varying = np.ptp(coords, axis=0) > 0.0
+        if spherical or not varying.any():
+            varying[:2] = True
+        columns, axes = (tuple(c for c, keep in zip(given, varying, strict=True) if keep) for given in (columns, axes))
+        coords = coords[:, varying]
+    noise = _spread_column(names, "noise", "std", "sigma", "error")
+    offset = _spread_column(names, "offset", "bias")
+    return SensorGuess(
+        id_,
+        ids,
+        columns,
+        axes,
+        unit or "m",
+        bool(unit),
+        coords,
+        noise,
+        offset,
+        names[noise][1] or None if noise else None,
+        table,
+        origin,
+    )
+
+
+def _projected(
+    table: Table, coords: FloatArray, ids: Sequence[str], unit: str
+) -> tuple[tuple[float, float], FloatArray, str]:
+    """A centre of the sensors in degrees, and their coordinates east and north of it."""
+    lat, lon = coords[:, 0], coords[:, 1]
+    wrong = np.flatnonzero(~((np.abs(lat) <= 90.0) & (np.abs(lon) <= 360.0)))
+    if wrong.size:
+        i = int(wrong[0])
+        raise table.error(f"line {table.lines[i]}: latitude {lat[i]:g} and longitude {lon[i]:g} are no degrees.")
+    # Sensors on both sides of the date line are neighbours.
+    near = lon[0] + (lon - lon[0] + 180.0) % 360.0 - 180.0
+    origin = round(float(lat.min() + lat.max()) / 2, 4), round(float(near.min() + near.max()) / 2, 4)
+    flat = local_plane(lat, lon, origin)
+    far = np.linalg.norm(flat, axis=1)
+    if far.max() > FARTHEST_M:
+        i = int(np.argmax(far))
+        raise table.error(
+            f"the sensor {ids[i]!r} (line {table.lines[i]}) lies {far[i] / 1000:.0f} km from the middle of all; up to "
+            f"{FARTHEST_M / 1000:.0f} km the earth is taken as flat. Use fewer sensors, or coordinates in a plane."
+        )
+    unit = unit or ("km" if np.ptp(flat, axis=0).max() > 5000.0 else "m")
+    factor = 1.0 / Units(length="m").length_factor(unit)
+    return origin, np.concatenate([factor * flat, coords[:, 2:]], axis=1), unit
+
+
+def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tuple[tuple[str, ...], bool]:
+    """Columns of the coordinates, and whether the first two are latitude and longitude."""
+    plain = {name: column for column, (name, unit) in reversed(names.items()) if not unit or _is_length(unit)}
+    flat = sorted((_FLAT[name], plain[name]) for name in plain if name in _FLAT)
+    upright = [plain[name] for name in _UPRIGHT if name in plain][:1]
+    if len({axis for axis, _ in flat}) == 2:
+        chosen = dict(reversed(flat))
+        return (chosen[0], chosen[1], *upright), False
+    degrees = [
+        next((c for c, (n, _) in names.items() if n.split("_")[0] in words or n.split("_")[-1] in words), None)
+        for words in (_LAT, _LON)
+    ]
+    if degrees[0] is not None and degrees[1] is not None:
+        # Heights of stations differ with the ground they stand on; depths are chosen.
+        below = [plain[name] for name in ("depth", "z") if name in plain][:1]
+        if upright and not below:
+            table.remarks.append(f"the column {upright[0]!r} is not used: the map is flat.")
+        return (degrees[0], degrees[1], *below), True
+    along = upright or [plain[name] for name in _ALONG if name in plain][:1]
+    if along:
+        return (along[0],), False
+    raise table.error(
+        "has no column of coordinates; name them like depth_m, or x_m and y_m (and z_m), or latitude and longitude. "
+        f"The columns are {', '.join(table.header[:12])}."
+    )
+
+
+def _spread_column(names: dict[str, tuple[str, str]], *words: str) -> str | None:
+    """The column of a standard deviation, by the first of its words that names one."""
+    for word in words:
+        for column, (name, _) in names.items():
+            if word in name.split("_") and not (words[0] == "noise" and {"offset", "bias"} & set(name.split("_"))):
+                return column
+    return None
+
+
+# -- what a table of readings says ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How times are written: numbers since the start or a date, or dates in some order, with a zone or without."""
+
+    seconds: list[float]  # of each row, NaN where there is none
+    unit: str | None = None  # of numbers; "" where the header does not say
+    since: str | None = None  # the date from which numbers count
+    dates: str | None = None  # of dates that are not ISO 8601; "?" where the order cannot be told
+    zoned: bool = False
+    start: str | None = None
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadingGuess:
+    """What the first readings say: columns, clock, marks of missing values, and how large and how lively they are."""
+
+    table: Table
+    time: str
+    sensor: str | None  # None: one column per sensor
+    value: str | None
+    columns: dict[str, str]  # wide: column to sensor, where they differ
+    quantity: str
+    unit: str
+    times: Times
+    missing: list[str]
+    lowest: float
+    first: float
+    middle: float
+    spread: float
+    pace: float  # typical change of the liveliest sensor within one unit of time
+    unit_of_time: str
+    resolution: float
+    lag: float  # seconds by which the latest reading is late; 0 where the order of lines means nothing
+    others: dict[str, list[str]] = field(default_factory=dict)
+
+
+def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
+    """Find layout, columns and scales of a table of readings of the sensors ``ids``."""
+    known = set(ids)
+    names = {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+    header = list(names)
+    time = next((c for c in header if names[c][0].split("_")[0].split(" ")[0] in _TIME), header[0])
+    wide = _wide_columns(header, names, known, time)
+    others: dict[str, list[str]] = {}
+    sensor: str | None = None
+    value: str | None = None
+    if wide:
+        rows = [(i, name, c, text) for c, name in wide.items() for i, text in enumerate(table.column(c))]
+        units = {names[c][1] for c in wide}
+        quantity, unit = "", units.pop() if len(units) == 1 else ""
+        strange = [c for c in header if c not in wide and c != time and _mostly_numbers(table, table.column(c))]
+        strange = [c for c in strange if names[c][0] not in ("record", "recnum", "no", "nr", "batt", "battery")]
+        if strange:
+            table.remarks.append(f"no sensor of the table is named like the columns {_several(strange)}: not read.")
+    else:
+        # The column that knows most of the sensors: a column of test names may share some of them.
+        shares = {c: len(known & set(table.column(c))) for c in header if c != time}
+        sensor = max(shares, key=lambda c: (shares[c], "sensor" in c.lower(), "id" in c.lower()), default=None)
+        if sensor is None or not shares[sensor]:
+            raise table.error("no column holds ids of the sensor table, and none is named after a sensor.")
+        candidates = [c for c in header if c not in (time, sensor) and _mostly_numbers(table, table.column(c))]
+        if not candidates:
+            raise table.error("no column holds numbers that could be readings.")
+        value = max(candidates, key=lambda c: (bool(names[c][1]), c.lower() in ("value", "reading")))
+        quantity, unit = names[value]
+        pairs = zip(table.column(sensor), table.column(value), strict=True)
+        rows = [(i, name, value, text) for i, (name, text) in enumerate(pairs)]
+        for c in header:
+            if c not in (time, sensor, value) and 1 < len(set(table.column(c))) <= 20 and c not in candidates:
+                others[c] = sorted(set(table.column(c)))[:20]
+    times = _times(table, time, names[time][1])
+    missing = _missing(table, rows)
+    series: dict[str, list[tuple[float, float]]] = {}
+    for i, name, _, text in rows:
+        x = table.number(text)
+        if text not in missing and math.isfinite(x) and math.isfinite(times.seconds[i]):
+            series.setdefault(name, []).append((times.seconds[i], x))
+    if not series:
+        raise table.error("the first lines hold no reading that is a number with a time.")
+    _remark_on_names(table, series, ids)
+    series = {name: path for name, path in series.items() if name in known}
+    numbers = np.array([v for path in series.values() for _, v in path])
+    middle = float(np.median(numbers))
+    low, high = np.quantile(numbers, [0.02, 0.98], method="inverted_cdf")
+    kept = numbers[(numbers >= low) & (numbers <= high)]  # a few spikes must not set the scale
+    spread = float(np.std(kept)) or abs(middle) or 1.0
+    unit_of_time, pace = _pace(series, None if times.since else times.unit)
+    first = float(np.median([min(path)[1] for path in series.values()]))
+    order = [name for _, name, _, _ in rows] if sensor is not None else []
+    return ReadingGuess(
+        table,
+        time,
+        sensor,
+        value,
+        {c: n for c, n in wide.items() if c != n} and wide,
+        quantity.replace("_", " "),
+        unit,
+        times,
+        missing,
+        float(low),
+        first,
+        middle,
+        spread,
+        pace or 0.1 * spread,
+        unit_of_time,
+        _resolution(text for _, _, _, text in rows[:2000]),
+        _lag(times.seconds, order),
+        others,
+    )
+
+
+def _wide_columns(
+    header: Sequence[str], names: dict[str, tuple[str, str]], known: set[str], time: str
+) -> dict[str, str]:
+    """Columns that are named after a sensor, perhaps with a unit or with what a logger appends, and the sensor."""
+    plain = {name.lower(): name for name in known}
+    found: dict[str, str] = {}
+    for column in header:
+        if column == time:
+            continue
+        spellings = (column, names[column][0], _COMBINED.sub("", column), _COMBINED.sub("", names[column][0]))
+        sensor = next((plain[text.lower()] for text in spellings if text.lower() in plain), None)
+        if sensor is not None:
+            found[column] = sensor
+    if len(set(found.values())) < len(found):
+        # T_1_Avg beside T_1_Max: only those named exactly, or none.
+        found = {column: sensor for column, sensor in found.items() if column == sensor}
+    return found
+
+
+def _several(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _remark_on_names(table: Table, series: dict[str, list[tuple[float, float]]], ids: Sequence[str]) -> None:
+    strangers = [name for name in series if name not in set(ids)]
+    if strangers:
+        count = sum(len(series[name]) for name in strangers)
+        text = f"{count} readings are of sensors that the table of sensors does not have"
+        table.remarks.append(f"{text}: {_several(strangers)}.")
+    silent = [name for name in dict.fromkeys(ids) if name not in series]
+    if silent:
+        text = f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines"
+        table.remarks.append(f"{text}: {_several(silent)}.")
+
+
+def _missing(table: Table, rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
+    """Texts that stand for no value: words, and numbers that instruments write for none."""
+    texts: dict[str, tuple[int, str]] = {}
+    for i, _, column, text in rows:
+        texts.setdefault(text, (i, column))
+    found = set()
+    for text, (i, column) in texts.items():
+        x = table.number(text)
+        if x in _MARKS_OF_MISSING or (
+            math.isnan(x) and len(text) <= 10 and (text.startswith("#") or not re.search(r"\d", text))
+        ):
+            found.add(text)
+        elif math.isnan(x):
+            table.require_number(i, column, text)
+            table.remarks.append(f"{table.cell(i, column, text)} is no number; such readings are set aside, counted.")
+    del table.remarks[20:]
+    return sorted(found | _fault_codes(table, [text for _, _, _, text in rows if text not in found]))[:30]
+
+
+def _fault_codes(table: Table, texts: Sequence[str]) -> set[str]:
+    """Values that instruments write when they are unwell, where they stand far from every other reading.
+
+    Only these very values are passed over: a limit would set aside the next large reading, which may be true.
+    """
+    values = {text: table.number(text) for text in texts}
+    codes = {text for text, x in values.items() if x in _UNWELL or _NINES.fullmatch(text)}
+    others = np.array([values[text] for text in texts if text not in codes and math.isfinite(values[text])])
+    if not codes or others.size < 3:
+        return set()
+    low, high = np.quantile(others, [0.02, 0.98])
+    return {text for text in codes if not 2.0 * low - high <= values[text] <= 2.0 * high - low}
+
+
+def _mostly_numbers(table: Table, texts: Sequence[str]) -> bool:
+    filled = [t for t in texts[:1000] if t]
+    if not filled:
+        return False
+    return sum(math.isfinite(table.number(t)) for t in filled) > 0.5 * len(filled)
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+
+
+def _times(table: Table, column: str, suffix: str) -> Times:
+    stamps = table.column(column)
+    if _mostly_numbers(table, stamps):
+        return _numbers_of_time(table, stamps, suffix)
+    filled = [(i, t) for i, t in enumerate(stamps) if t]
+    iso = [(i, t) for i, t in filled if written_date(t, None) is not None]
+    dates = None
+    if len(iso) <= 0.5 * len(filled):
+        dates = _order(table, column, filled)
+    clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE) > 0.5]
+    if clocks and all(":" not in t for _, t in filled):
+        day = table.cell(*_first(filled, column))
+        raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
+    zoned = sum((written_date(t, dates) or [None])[-1] is not None for _, t in filled) > 0.5 * len(filled)
+    # Where the order cannot be told, either serves for scales.
+    moments = [_moment(t, "day first" if dates == "?" else dates, zoned) for t in stamps]
+    known = [m for m in moments if m is not None]
+    if not known:
+        cell = table.cell(*_first(filled or [(0, "")], column))
+        raise table.error(
+            f"{cell} is not a time that is understood, so there is no reading that is a number with a time; write "
+            "2024-12-31T14:00, 31.12.2024 14:00, or a number."
+        )
+    start = None
+    if dates != "?":
+        i = min((i for i, m in enumerate(moments) if m is not None), key=lambda i: moments[i])  # type: ignore[arg-type, return-value]
+        first = moments[i]
+        start = stamps[i] if dates is None else first.isoformat() if first is not None else None
+    zero = datetime(2000, 1, 1, tzinfo=UTC if zoned else None)
+    # Only differences are used, so times without a zone may stand for UTC here.
+    seconds = [math.nan if m is None else (m - zero).total_seconds() for m in moments]
+    return Times(seconds, dates=dates, zoned=zoned, start=start, example=filled[0][1])
+
+
+def _first(filled: Sequence[tuple[int, str]], column: str) -> tuple[int, str, str]:
+    i, text = filled[0]
+    return i, column, text
+
+
+def _share(texts: Sequence[str], pattern: re.Pattern[str]) -> float:
+    filled = [t for t in texts[:1000] if t]
+    return sum(pattern.fullmatch(t) is not None for t in filled) / max(1, len(filled))
+
+
+def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
+    """Numbers as large as Unix time is are Unix time; smaller ones count from the start."""
+    values = np.array([table.number(t) for t in stamps])
+    finite = values[np.isfinite(values)]
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        low, high = np.quantile(finite, [0.05, 0.95]) * factor
+        if suffix in ("", unit) and _EPOCH[0] <= low and high <= _EPOCH[1]:
+            seconds = factor * values
+            start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=math.floor(factor * float(finite.min())))
+            said = start.isoformat().replace("+00:00", "Z")
+            return Times(seconds.tolist(), unit, "1970-01-01T00:00:00Z", None, True, said)
+    unit = suffix if suffix in SECONDS else ""
+    return Times((SECONDS.get(unit, 1.0) * values).tolist(), unit)
+
+
+def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str | None:
+    """Which of day and month comes first: told by a number above twelve, asked for where there is none."""
+    if sum(written_date(t, "year first") is not None for _, t in filled) > 0.5 * len(filled):
+        return "year first"
+    first: tuple[int, str] | None = None
+    second: tuple[int, str] | None = None
+    any_date = False
+    for i, text in filled:
+        found = written_date(text, "day first")
+        if found is not None:
+            any_date = True
+            if int(found[2] or 0) > 12:
+                first = first or (i, text)
+            if int(found[1] or 0) > 12:
+                second = second or (i, text)
+    if first is not None and second is not None:
+        one, other = (table.cell(i, column, text) for i, text in (first, second))
+        raise table.error(f"{one} has the day first, {other} the month; write all dates in one order.")
+    if not any_date:
+        return None
+    return "day first" if first is not None else "month first" if second is not None else "?"
+
+
+def _moment(text: str, dates: str | None, zoned: bool) -> datetime | None:
+    found = written_date(text, dates)
+    if found is None or (found[-1] is not None) != zoned:
+        return None
+    *parts, fraction, zone = found
+    try:
+        year, month, day, hour, minute, second = (int(p or 0) for p in parts)
+        moment = datetime(year, month, day, hour, minute, second, int((fraction or "0")[:6].ljust(6, "0")))
+        return moment if zone is None else datetime.fromisoformat(moment.isoformat() + zone)
+    except ValueError:
+        return None
+
+
+def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -> tuple[str, float]:
+    """A unit of time near the distance of readings, and the largest typical change within it."""
+    gaps, rates = [], []
+    for path in series.values():
+        t, v = np.array(sorted(path)).T
+        moved = np.diff(t) > 0.0
+        if moved.sum() >= 3:
+            gap = np.diff(t)[moved]
+            gaps.append(float(np.median(gap)))
+            # Nine tenths of the changes: a few spikes do not count, a short lively stretch does. For a random walk this
+            # is 1.64 of its std.
+            rates.append(float(np.quantile(np.abs(np.diff(v)[moved]) / np.sqrt(gap), 0.9) / 1.645))
+    gap = float(np.median(gaps)) if gaps else 3600.0
+    unit = time_unit or next((u for u, most in (("s", 20.0), ("min", 900.0), ("h", 20_000.0)) if gap < most), "d")
+    return unit, max(rates, default=0.0) * math.sqrt(SECONDS.get(unit, 1.0))
+
+
+def _lag(seconds: Sequence[float], sensors: Sequence[str]) -> float:
+    """How late the latest line is where lines stand in order of arrival; 0 where they are sorted."""
+    keep = [i for i, s in enumerate(seconds) if math.isfinite(s)]
+    t = np.array([seconds[i] for i in keep])
+    if t.size < 2:
+        return 0.0
+    if sensors:
+        runs = 1 + sum(sensors[i] != sensors[j] for i, j in zip(keep[1:], keep[:-1], strict=True))
+        several = len({sensors[i] for i in keep})
+        # One sensor after the other: sorted by sensor, not by arrival.
+        if several > 1 and runs < 2 * several:
+            return 0.0
+    # A time that no line after it comes near runs ahead by mistake, and makes nothing late.
+    reach = np.minimum(t, np.max(np.stack([np.roll(t, -k) for k in range(1, min(21, t.size))]), axis=0))
+    late = np.maximum.accumulate(reach) - t
+    return float(max(late.max(), 0.0))
+
+
+def _resolution(texts: Iterable[str]) -> float:
+    """The last digit that is written."""
+    places = [len(re.split(r"[.,]", text)[-1]) for text in texts if re.fullmatch(r"-?\d+[.,]\d*", text)]
+    return 10.0 ** -max(places, default=0)

@@ -1,0 +1,384 @@
+"""The sections of a run's report: the numbers and pictures of each; their words stand in ``templates/run``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..certificates.findings import Finding
+from ..certificates.overview import Overview
+from ..core.checks import FloatArray
+from ..runs.arrivals import WINDOW_BATCHES
+from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
+from .figures import COARSE, NUMBERED, SHARP
+from .strokes import Picture, half_width, percent, with_unit
+from .words import Measure, amount, for_figure, given, measured, rounded, share, span, unknown_measures
+
+__all__ = [
+    "again_section",
+    "assumed_section",
+    "certificate_section",
+    "data_section",
+    "field_section",
+    "head_section",
+    "sensor_section",
+    "time_section",
+    "unknown_section",
+]
+
+#: Columns of a time-depth picture.
+COLUMNS = 160
+THRESHOLDS = 6
+#: Alarms that are told in the head.
+ALARMS = 10
+#: Values of one unknown that get a picture through time; sensors and offsets that are listed without being asked.
+SERIES, LISTED = 6, 40
+#: Departure of a count from its promise, in standard deviations, beyond which it is pointed out.
+POINTED_OUT = 3.0
+#: Below this many readings a share says little.
+FEW = 10
+
+MEANING = {
+    "used": "taken into the estimate",
+    "waiting": "arrived, not yet processed: more readings of their time may come",
+    "missing": "a time and a sensor without a value",
+    "out of range": "outside the range given for readings",
+    "duplicate": "the same sensor and time again",
+    "late": "arrived after the estimate had moved on",
+    "outside": "outside the domain, or before the run began",
+    "gated": "too far from the prediction",
+    "unknown sensor": "not in the sensor table",
+    "malformed": "lines that are no readings",
+}
+
+Content = dict[str, Any]
+
+
+# -- the field --------------------------------------------------------------------------------------------------------
+
+
+def head_section(view: View) -> Content:
+    """What, where, when, from how many readings, how well it is known, and what to look at first."""
+    mean, std = (_inside(parts) for parts in (view.last.frames[0].mean, view.last.frames[0].std))
+    half = half_width(view.level)
+    where = " and ".join(
+        f"{name} {given(float(a))} to {amount(given(float(b)), view.length_unit)}"
+        for name, a, b in zip(view.setup.labels.axes, view.domain.lower, view.domain.upper, strict=True)
+    )
+    warnings = (text[:1].upper() + text[1:] for text in view.record.consistency().warnings)
+    return {
+        "where": where,
+        "heard": sum(1 for row in view.sensors if row.n),
+        "used": view.counts.get("used", 0),
+        "extent": span(float(mean.min()), float(mean.max()), view.unit),
+        "typical": half * float(np.median(std)),
+        "worst": half * float(std.max()),
+        "n_band": sum(row.n_band for row in view.sensors),
+        "n_inside": sum(row.n_inside for row in view.sensors),
+        "look": [*_alarms(view), *warnings, *view.setup.warnings],
+    }
+
+
+def _alarms(view: View) -> list[str]:
+    """Sensors in alarm, those that still are first, and what that means for the map."""
+    alarms = sorted(view.record.alarms(), key=lambda alarm: (alarm.used_again_ns is not None, -int(alarm.time_ns[-1])))
+    found = []
+    for alarm in alarms[:ALARMS]:
+        name, since = view.setup.sensors.ids[alarm.sensor], view.when(int(alarm.time_ns[0]))
+        if alarm.used_again_ns is None:
+            state = f"Sensor {name} is in alarm since {since}"
+            meaning = "Either it or the map is wrong there, so the bands around it reach what it says."
+        else:
+            state = f"Sensor {name} was in alarm from {since} on"
+            meaning = f"It was used again at {view.when(alarm.used_again_ns)}."
+        found.append(f"{state}: {alarm.evidence(view.unit)}. {meaning}")
+    if len(alarms) > ALARMS:
+        found.append(f"There are {len(alarms) - ALARMS} more alarms.")
+    return found
+
+
+def _inside(parts: Sequence[Any]) -> FloatArray:
+    """Values of images or curves where there is a field, in one row."""
+    return np.concatenate([np.ma.masked_invalid(part).compressed() for part in parts])
+
+
+def _alts(view: View, frame: Frame) -> tuple[str, str]:
+    field, at = view.setup.labels.field, view.when.short(frame.time_ns)
+    mean, std = (_range(view, *parts) for parts in (frame.mean, frame.std))
+    return f"Mean {field} at {at}: {mean}.", f"Standard deviation of {field} at {at}: {std}."
+
+
+def _range(view: View, *parts: Any) -> str:
+    values = _inside(parts)
+    return span(float(values.min()), float(values.max()), view.unit)
+
+
+def field_section(view: View) -> Content:
+    """The last map or profile, and where it exceeds the thresholds."""
+    frame, values = view.last.frames[0], view.setup.output.thresholds
+    readings = None
+    if len(view.analyses):
+        readings = np.array([row.last for row in view.sensors], dtype=np.float64)[view.setup.sensors.inside]
+    (pictures,) = view.artist.fields(view.last, [_alts(view, frame)], SHARP, readings=readings, numbered=True)
+    named = {amount(given(value), view.unit): value for value in values[:THRESHOLDS]}
+    return {
+        "pictures": pictures,
+        "exceedance": (_exceedance_profile if view.domain.dimension == 1 else _exceedance_maps)(view, named),
+        "thresholds": len(values),
+        "not_shown": len(values) - THRESHOLDS,
+        "numbered": len(view.places) <= NUMBERED,
+        "half": half_width(view.level),
+    }
+
+
+def _exceedance_profile(view: View, thresholds: dict[str, float]) -> list[tuple[Picture, str]]:
+    if not thresholds:
+        return []
+    labels, every = view.setup.labels, ", ".join(thresholds)
+    alt = f"Probability along {labels.axes[0]} that {labels.field} exceeds {every}."
+    short = {for_figure(text, 30): value for text, value in thresholds.items()}
+    drawn = view.artist.exceedance_profile(view.last.grids[0].lines[0], view.field, short, alt)
+    return [(drawn, f"Probability of exceeding {every}.")]
+
+
+def _exceedance_maps(view: View, thresholds: dict[str, float]) -> list[tuple[Picture, str]]:
+    found, mean = [], _inside(view.last.frames[0].mean)
+    for text, value in thresholds.items():
+        alt = f"Probability that {view.setup.labels.field} exceeds {text} at {view.when.short(view.at)}."
+        drawn = view.artist.exceedance_map(view.field, view.last.grids, for_figure(text, 30), value, alt)
+        # The median is the mean, so 50 % lies where the mean crosses the threshold.
+        if mean.max() <= value:
+            line = "nowhere more than 50 %"
+        else:
+            line = "everywhere more than 50 %" if mean.min() > value else "the line is where it is 50 %"
+        found.append((drawn, f"Probability of more than {text} at {view.when(view.at)}; {line}."))
+    return found
+
+
+def time_section(view: View) -> Content:
+    """The field at many times: a slider, or all of them side by side."""
+    times = frame_times(view.setup, view.analyses, view.max_frames)
+    if len(times) < 2:
+        return {"frames": []}
+    shown = frames_of(view.record, view.setup, times, view.grids(SMALL))
+    drawn = view.artist.fields(shown, [_alts(view, frame) for frame in shown.frames], COARSE)
+    return {
+        "frames": list(zip(shown.frames, drawn, strict=True)),
+        "forecasts": any(frame.forecast for frame in shown.frames),
+        "wanted": len(view.setup.output.map_times_ns),
+        "time_depth": _time_depth(view) if view.domain.dimension == 1 and len(view.analyses) > 1 else [],
+    }
+
+
+def _time_depth(view: View) -> list[Picture]:
+    times = column_times(view.analyses, COLUMNS)
+    shown = frames_of(view.record, view.setup, times.tolist(), view.last.grids)
+    mean, std = (np.array([getattr(frame, name)[0] for frame in shown.frames]).T for name in ("mean", "std"))
+    axis, field = view.setup.labels.axes[0], view.setup.labels.field
+    alts = (
+        f"Mean {field} over time and {axis}: {_range(view, mean)}.",
+        f"Standard deviation of {field} over time and {axis}: {_range(view, std)}.",
+    )
+    return view.artist.time_depth(times, shown.grids[0].lines[0], mean, std, alts)
+
+
+# -- sensors ----------------------------------------------------------------------------------------------------------
+
+
+def sensor_section(view: View) -> Content:
+    """Measured against predicted: a table of all sensors, strips of some."""
+    rows = view.sensors
+    heard = sum(1 for row in rows if row.n)
+    # Of so many sensors that any choice is a small sample, half of it tells as much.
+    most = view.max_strips if heard <= 4 * view.max_strips else max(1, view.max_strips // 2)
+    chosen = choose_strips(rows, most)
+    flags = [_flag(view, row) for row in rows]
+    content: Content = {
+        "rows": list(zip(rows, flags, strict=True)),
+        "departing": sum(flag in ("low", "high") for flag in flags),
+        "listed": LISTED,
+        "heard": heard,
+        "worst": most // 2,
+    }
+    # "outside" is drawn only for a sensor of which nothing was used.
+    statuses = {status for i in chosen for status in rows[i].by_status if status != "outside" or not rows[i].n_band}
+    if chosen:
+        alt = "Key: dots are readings, the blue band is their prediction, grey is a gap."
+        content["key"] = view.artist.key(sorted(statuses), alt)
+    strips = content["strips"] = []
+    # A few at a time: the readings of many sensors need not be in memory together.
+    for first in range(0, len(chosen), 8):
+        some = chosen[first : first + 8]
+        for i, strip in zip(some, view.record.strips(some), strict=True):
+            strips.append((rows[i], view.artist.strip(strip, _strip_alt(view, rows[i]))))
+    return content
+
+
+def _flag(view: View, row: SensorRow) -> str:
+    """What the table points out about a sensor."""
+    if not view.setup.sensors.inside[row.row]:
+        return "outside the domain, never used"
+    if not row.n:
+        return "sent nothing"
+    if row.n_band >= FEW and abs(row.excess) > POINTED_OUT:
+        return "high" if row.excess > 0 else "low"
+    return ""
+
+
+def _strip_alt(view: View, row: SensorRow) -> str:
+    about = f"Readings of sensor {row.name} against their predictions"
+    if not row.n_band:
+        return f"{about}; none was used."
+    inside, off = share(row.n_inside, row.n_band), measured(row.rms, row.rms, view.unit)
+    return f"{about}: {inside} inside the {percent(view.level)} band, rms difference {off}."
+
+
+# -- unknowns ---------------------------------------------------------------------------------------------------------
+
+
+def unknown_section(view: View) -> Content:
+    """Boundary values, sources and offsets: where they ended, how they got there, and whether the readings say so."""
+    blocks = view.setup.model.blocks
+    if not blocks or not len(view.analyses):
+        return {"blocks": blocks}
+    last = int(view.analyses[-1])
+    reports = view.setup.model.unknowns(view.record.belief_at(last), view.setup.clock.to_model(last))
+    measures, series = unknown_measures(view.setup), view.record.unknowns_over_time()
+    content: Content = {"blocks": blocks, "rows": [], "more": [], "pictures": []}
+    for block in blocks:
+        measure, report = measures[block.name], reports[block.name]
+        titles = _value_titles(measure, block, len(report.mean))
+        listed = [_unknown_row(view, title, measure, report, i) for i, title in enumerate(titles)]
+        content["rows" if len(listed) <= SERIES else "more"] += listed
+        if len(titles) > SERIES and block.sensors:
+            content["pictures"].append(_offsets(view, measure, block, report))
+            continue
+        for i, title in enumerate(titles[:SERIES]):
+            content["pictures"].append(_through_time(view, title, measure, series[block.name], report, i))
+        if len(titles) > SERIES:
+            content["pictures"].append((None, "", f"{len(titles) - SERIES} more of {measure.title} are in the table."))
+    return content
+
+
+def _unknown_row(view: View, title: str, measure: Measure, report: Any, i: int) -> Sequence[str]:
+    mean, std = measure.factor * float(report.mean[i]), abs(measure.factor) * float(report.std[i])
+    half, known = half_width(view.level) * std, float(report.identified[i])
+    verdict = "settled by the readings" if known > 0.9 else "partly" if known > 0.3 else "hardly touched by readings"
+    identified = share(known, 1.0) if known > 0 else "0\u00a0%"
+    return title, measured(mean, half, measure.unit), "±" + measured(half, half, measure.unit), identified, verdict
+
+
+def _offsets(view: View, measure: Measure, block: Any, report: Any) -> tuple[Picture, str, str]:
+    """Many offsets at the last time; picture, heading and caption."""
+    ids, level = block.sensors[:LISTED], percent(view.level)
+    rows = [view.setup.sensors.index(name) for name in ids]
+    mean, std = (measure.factor * np.asarray(values)[: len(ids)] for values in (report.mean, report.std))
+    alt = f"Offsets of {len(ids)} sensors at {view.when.short(view.at)} with their {level} bands."
+    names = ["" if row is None else str(row + 1) for row in rows]
+    drawn = view.artist.offsets(mean, std, names, for_figure(with_unit("offset", measure.unit)), alt)
+    about = f"Offsets of sensors at {view.when(view.at)}, with {level} bands; numbers are those of the sensor table."
+    return drawn, "", about
+
+
+def _through_time(
+    view: View, title: str, measure: Measure, series: Any, report: Any, i: int
+) -> tuple[Picture, str, str]:
+    """One value through time; picture, heading and caption."""
+    mean, std = measure.factor * series.mean[:, i], abs(measure.factor) * series.std[:, i]
+    half, level = half_width(view.level) * float(std[-1]), percent(view.level)
+    now = f"{rounded(float(mean[-1]), half)} ± {measured(half, half, measure.unit)}"
+    alt = f"{title} over time with its {level} band; at the end {now}."
+    axis = for_figure(with_unit("", measure.unit).strip())
+    drawn = view.artist.series(series.time_ns, mean, std, axis, alt)
+    known = share(max(float(report.identified[i]), 0.0), 1.0)
+    return drawn, title[:1].upper() + title[1:], f"At the end {now} ({level} band), {known} identified."
+
+
+def _value_titles(measure: Measure, block: Any, n: int) -> list[str]:
+    if block.sensors:
+        return [f"offset of sensor {name}" for name in block.sensors]
+    if n == 1:
+        return [measure.title]
+    return [f"{measure.title}, pattern {i + 1} of {n}" for i in range(n)]
+
+
+# -- accounts ---------------------------------------------------------------------------------------------------------
+
+
+def certificate_section(certificates: Overview | Iterable[Finding] | None) -> Content | None:
+    """One sentence, and the certificates behind it; nothing where none were given."""
+    if certificates is None:
+        return None
+    return {"found": certificates if isinstance(certificates, Overview) else Overview(tuple(certificates), ())}
+
+
+def data_section(view: View) -> Content:
+    """Every reading that arrived, by what became of it, with sums that can be checked."""
+    known = view.record.reasons
+    rows = []
+    for status, n in view.counts.items():
+        reasons = sorted(known.get(status, {}).items(), key=lambda item: -item[1])
+        rest = n - sum(k for _, k in reasons)
+        if reasons and rest > 0:
+            reasons.append(("no further reason", rest))
+        if n:
+            rows.append((status, n, reasons, MEANING.get(status, "")))
+    return {
+        "rows": rows,
+        "total": sum(view.counts.values()),
+        "sources": view.record.sources,
+        "wrong": view.record.rejected(10),
+        "place": lambda name: _place(name, view),
+    }
+
+
+def assumed_section(view: View) -> Content:
+    """Every choice that was made for the user, and what the bands rest on."""
+    beyond = zip(("below", "above"), view.setup.valid_range, strict=True)
+    limits = [f"{side} {amount(given(end), view.unit)}" for side, end in beyond if np.isfinite(end)]
+    return {"limits": " or ".join(limits), "window": WINDOW_BATCHES}
+
+
+def again_section(view: View, command: str, versions: dict[str, str], now: int) -> Content:
+    """Commands, problem file and versions."""
+    meta = view.record.meta
+    ran, created = meta.get("command"), meta.get("created_ns", "")
+    return {
+        "commands": [
+            (title, _typed(text, view))
+            for title, text in (("This report:", command), ("The run it shows:", ran if ran != command else None))
+            if text
+        ],
+        "created": int(created) if created.lstrip("-").isdigit() else None,
+        "now": now,
+        "seed": meta.get("seed"),
+        "versions": versions,
+        "events": [
+            (at, kind, ": ".join(_place(part, view) for part in text.split(": ")))
+            for at, kind, text in list(view.record.events)[-50:]
+        ],
+    }
+
+
+def _place(name: str, view: View) -> str:
+    """A path as it is seen from the problem or from here, else its name alone: a report is passed on."""
+    path = Path(name)
+    if not path.is_absolute():
+        return name
+    for base in (Path(getattr(view.setup.problem, "folder", ".")).resolve(), Path.cwd()):
+        if path.is_relative_to(base) and len(base.parts) > 1:
+            return str(path.relative_to(base))
+    return path.name
+
+
+def _typed(command: str, view: View) -> str:
+    """A command with its paths as :func:`_place` gives them."""
+    try:
+        parts = shlex.split(command)
+    except ValueError:
+        return command
+    return shlex.join("=".join(_place(part, view) for part in word.split("=")) for word in parts)
