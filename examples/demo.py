@@ -122,8 +122,8 @@ def main() -> None:
     arrivals = batches[:late] + batches[late + 1 : late + 3] + [batches[late]] + batches[late + 3 :]
 
     # ---- the filter: live, one batch after the other ----------------------------------------------------------------
-    # lag keeps the beliefs of the last hour, so that a late batch can be put in its place.
-    filt = rk.Assimilator(space, prior=prior, propagator=rk.Exponential(), start=0.0, lag=1.0)
+    # reorder keeps the beliefs of the last hour, so that a late batch can be put in its place.
+    filt = rk.Assimilator(space, prior=prior, propagator=rk.Exponential(), start=0.0, reorder=1.0)
     probe: list[tuple[float, float, float]] = []  # time, mean and std at the buoy, as they were known at that time
     indicator = 0.0
 

@@ -255,8 +255,8 @@ def test_a_model_is_passed_alone(heat, kwargs):
 def test_any_order_of_arrival_gives_the_bits_of_reading_in_order(spaces, order, seed, name):
     """Replay walks the same moments with the same batches, so it is the same arithmetic."""
     batches = stream(seed, missing=0.2)
-    straight = in_order(rk.Assimilator(spaces[name], rk.isotropic(1.0), lag=5.0), batches)
-    shuffled = rk.Assimilator(spaces[name], rk.isotropic(1.0), lag=5.0)
+    straight = in_order(rk.Assimilator(spaces[name], rk.isotropic(1.0), reorder=5.0), batches)
+    shuffled = rk.Assimilator(spaces[name], rk.isotropic(1.0), reorder=5.0)
     for i in order:
         shuffled.advance(max(shuffled.time, batches[i].time))
         batches[i].into(shuffled, time=batches[i].time)
@@ -268,7 +268,7 @@ def test_any_order_of_arrival_gives_the_bits_of_reading_in_order(spaces, order, 
 def test_bounded_delays_give_the_bits_of_reading_in_order(spaces, data):
     """Old moments are forgotten while late readings still arrive; what is kept always suffices.
 
-    Times are multiples of 1/8, so that ages are exact and the largest delay is exactly the lag.
+    Times are multiples of 1/8, so that ages are exact and the largest delay is exactly the window.
     """
     n = data.draw(st.integers(1, 8))
     ticks = st.integers(0, 40)
@@ -276,12 +276,12 @@ def test_bounded_delays_give_the_bits_of_reading_in_order(spaces, data):
     delays = data.draw(st.lists(st.integers(0, 8), min_size=n, max_size=n))
     batches = stream(data.draw(st.integers(0, 99)), [t / 8 for t in taken], missing=0.2)
     arrivals = sorted(((t + d) / 8, i) for i, (t, d) in enumerate(zip(taken, delays, strict=True)))
-    late = rk.Assimilator(spaces["heat"], rk.isotropic(1.0), process_noise=rk.isotropic(0.1), lag=1.0)
+    late = rk.Assimilator(spaces["heat"], rk.isotropic(1.0), process_noise=rk.isotropic(0.1), reorder=1.0)
     for now, i in arrivals:
         late.advance(now)
         batches[i].into(late, time=batches[i].time)
         assert all(moment.time > late.time - 1.0 - 1e-9 for moment in late._moments[1:])
-    straight = rk.Assimilator(spaces["heat"], rk.isotropic(1.0), process_noise=rk.isotropic(0.1), lag=1.0)
+    straight = rk.Assimilator(spaces["heat"], rk.isotropic(1.0), process_noise=rk.isotropic(0.1), reorder=1.0)
     rank = {i: k for k, (_, i) in enumerate(arrivals)}  # batches of one time are read in the order they arrive
     for now in sorted({t for t, _ in arrivals} | {b.time for b in batches}):
         straight.advance(now)
@@ -294,13 +294,13 @@ def test_a_late_reading_between_two_advances_splits_the_gap(spaces):
     """No moment exists at its time: one is made, and the belief is what dense conditioning says."""
     batches = stream(5, times=(0.1, 0.2, 0.4))
     for name in ("heat", "forced"):
-        asm = rk.Assimilator(spaces[name], rk.isotropic(1.0), lag=1.0)
+        asm = rk.Assimilator(spaces[name], rk.isotropic(1.0), reorder=1.0)
         for t in (0.1, 0.3, 0.4):
             asm.advance(t)
         batches[2].into(asm)
         batches[0].into(asm, time=0.1)
         batches[1].into(asm, time=0.2)
-        straight = rk.Assimilator(spaces[name], rk.isotropic(1.0), lag=1.0)
+        straight = rk.Assimilator(spaces[name], rk.isotropic(1.0), reorder=1.0)
         for t, batch in [(0.1, batches[0]), (0.2, batches[1]), (0.3, None), (0.4, batches[2])]:
             straight.advance(t)
             if batch is not None:
@@ -335,34 +335,45 @@ def test_batches_at_one_time_commute_and_equal_one_stacked_batch(heat):
 
 @pytest.mark.parametrize("lag", [0.1, 0.3, 1e-9])
 @pytest.mark.parametrize("now", [0.3, 0.7, 0.8, 123456.7])
-def test_a_reading_of_exactly_the_lag_is_in_time_and_an_older_one_is_not(heat, lag, now):
+def test_a_reading_of_exactly_the_window_is_in_time_and_an_older_one_is_not(heat, lag, now):
     """In floating point 0.8 - 0.1 > 0.7: rounding must not decide. Older readings change nothing."""
     batch = stream(7, times=(0.0,))[0]
-    asm = rk.Assimilator(heat, rk.isotropic(1.0), lag=lag, start=now - 3 * lag)
+    asm = rk.Assimilator(heat, rk.isotropic(1.0), reorder=lag, start=now - 3 * lag)
     for t in (now - 2 * lag, now - lag, now):
         asm.advance(t)
     literal = float(f"{now - lag:.12g}") if lag > 1e-6 else now - lag
     batch.into(asm, time=literal)
     assert asm.counts["used"] == len(batch.y)
     before = snapshot(asm)
-    with pytest.raises(TimeError, match=r"but lag is .* Give the Assimilator a larger lag, or set the reading aside"):
+    with pytest.raises(
+        TimeError, match=r"but reorder is .* Give the Assimilator a larger reorder, or set the reading aside"
+    ):
         batch.into(asm, time=now - 1.5 * lag)
     assert snapshot(asm) == before
 
 
-def test_without_a_lag_only_the_present_can_be_read(heat):
+def test_lag_is_the_former_name_of_reorder(heat):
+    """It means the same and says what to write."""
+    with pytest.warns(DeprecationWarning, match="lag is called reorder now"):
+        asm = rk.Assimilator(heat, rk.isotropic(1.0), lag=0.5)
+    assert asm.reorder == 0.5
+    with pytest.warns(DeprecationWarning, match="lag is called reorder now"):
+        assert asm.lag == 0.5
+
+
+def test_without_a_window_only_the_present_can_be_read(heat):
     batch = stream(8, times=(0.0,))[0]
     asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0)), stream(8, times=(0.1, 0.2)))
     batch.into(asm, time=0.2)
     before = snapshot(asm)
-    with pytest.raises(TimeError, match="lag is 0"):
+    with pytest.raises(TimeError, match="reorder is 0"):
         batch.into(asm, time=np.nextafter(0.2, 0.0))
     assert snapshot(asm) == before
 
 
-def test_a_reading_before_the_start_is_refused_whatever_the_lag(heat):
-    """The remedy is an earlier start, not a larger lag."""
-    asm = rk.Assimilator(heat, rk.isotropic(1.0), lag=100.0, start=1.0)
+def test_a_reading_before_the_start_is_refused_whatever_the_window(heat):
+    """The remedy is an earlier start, not a larger window."""
+    asm = rk.Assimilator(heat, rk.isotropic(1.0), reorder=100.0, start=1.0)
     asm.advance(2.0)
     before = snapshot(asm)
     with pytest.raises(TimeError, match=r"before the start, 1.0"):
@@ -370,10 +381,10 @@ def test_a_reading_before_the_start_is_refused_whatever_the_lag(heat):
     assert snapshot(asm) == before
 
 
-def test_without_a_lag_one_moment_is_kept_and_with_one_only_those_inside_it(heat):
+def test_without_a_window_one_moment_is_kept_and_with_one_only_those_inside_it(heat):
     """Memory is r x r numbers per kept belief, so what no reading can reach must go."""
     asm = rk.Assimilator(heat, rk.isotropic(1.0))
-    lagged = rk.Assimilator(heat, rk.isotropic(1.0), lag=0.5)
+    lagged = rk.Assimilator(heat, rk.isotropic(1.0), reorder=0.5)
     for k in range(50):
         for one in (asm, lagged):
             one.advance(0.1 * k)
@@ -385,7 +396,7 @@ def test_without_a_lag_one_moment_is_kept_and_with_one_only_those_inside_it(heat
 
 def test_late_readings_at_one_time_share_one_moment(heat):
     """A moment is made for the first of them only; what is kept does not grow with the number of readings."""
-    asm = rk.Assimilator(heat, rk.isotropic(1.0), lag=1.0)
+    asm = rk.Assimilator(heat, rk.isotropic(1.0), reorder=1.0)
     asm.advance(2.0)
     for _ in range(5):
         stream(0)[0].into(asm, time=1.25)
@@ -401,7 +412,12 @@ def test_late_readings_at_one_time_share_one_moment(heat):
 @pytest.mark.parametrize("constant_gain", [False, True])
 def test_forecasts_leave_no_trace(spaces, name, constant_gain):
     """The same stream gives the same bits with and without forecasts in between."""
-    model = {"prior": rk.isotropic(1.0), "process_noise": rk.isotropic(0.5), "constant_gain": constant_gain, "lag": 0.2}
+    model = {
+        "prior": rk.isotropic(1.0),
+        "process_noise": rk.isotropic(0.5),
+        "constant_gain": constant_gain,
+        "reorder": 0.2,
+    }
     quiet, curious = rk.Assimilator(spaces[name], **model), rk.Assimilator(spaces[name], **model)
     sensors = np.random.default_rng(0).random((5, 2))
     rng = np.random.default_rng(1)
@@ -436,7 +452,7 @@ def test_a_forecast_is_what_advancing_would_give(spaces):
 
 @pytest.mark.parametrize("verb", ["advance", "forecast"])
 def test_time_only_moves_forward(heat, verb):
-    asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0), lag=1.0), stream(11))
+    asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0), reorder=1.0), stream(11))
     before = snapshot(asm)
     with pytest.raises(TimeError, match=rf"cannot {verb} to t = 0.5: the present is 0.7"):
         getattr(asm, verb)(0.5)
@@ -446,14 +462,14 @@ def test_time_only_moves_forward(heat, verb):
 
 
 def test_advancing_to_the_present_does_nothing(heat):
-    asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0), lag=1.0), stream(11))
+    asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0), reorder=1.0), stream(11))
     before = snapshot(asm)
     asm.advance(asm.time)
     assert snapshot(asm) == before
 
 
 def test_a_reading_ahead_of_the_present_is_refused(heat):
-    asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0), lag=1.0), stream(12))
+    asm = in_order(rk.Assimilator(heat, rk.isotropic(1.0), reorder=1.0), stream(12))
     before = snapshot(asm)
     with pytest.raises(TimeError, match=r"time = 0.8 lies ahead of the present, 0.7; call advance\(0.8\)"):
         stream(12)[0].into(asm, time=0.8)
@@ -496,7 +512,7 @@ def test_a_batch_without_readings_says_nothing(heat, n):
 def test_counts_add_up_over_late_missing_and_replayed_readings(heat):
     """Replay does not count a reading twice."""
     batches = stream(15, missing=0.4)
-    asm = rk.Assimilator(heat, rk.isotropic(1.0), lag=5.0)
+    asm = rk.Assimilator(heat, rk.isotropic(1.0), reorder=5.0)
     asm.advance(0.7)
     for batch in reversed(batches):
         batch.into(asm, time=batch.time)

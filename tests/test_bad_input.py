@@ -44,7 +44,7 @@ def space() -> rk.WhitenedSpace:
 def asm(space, request) -> rk.Assimilator:
     """In the middle of a stream, with a past."""
     asm = rk.Assimilator(
-        space, rk.isotropic(1.0), process_noise=rk.isotropic(0.1), lag=0.5, constant_gain=request.param
+        space, rk.isotropic(1.0), process_noise=rk.isotropic(0.1), reorder=0.5, constant_gain=request.param
     )
     for t in (0.1, 0.2, 0.4):
         asm.advance(t)
@@ -59,7 +59,7 @@ def refuses(asm: rk.Assimilator, call: Callable[[], object], error: type[RFKalma
         call()
     assert isinstance(caught.value, RFKalmanError) and isinstance(caught.value, (ValueError, ArithmeticError))
     assert (asm.time, asm.belief, asm.log_evidence, asm.counts, list(asm._moments)) == before
-    again = rk.Assimilator(asm.model, lag=0.5)
+    again = rk.Assimilator(asm.model, reorder=0.5)
     for t in (0.1, 0.2, 0.4):
         again.advance(t)
         again.observe(rk.points(SENSORS), Y, noise_std=0.1)
@@ -229,7 +229,7 @@ def test_a_reading_older_than_the_lag(asm):
     asm.advance(0.65)
     moments = list(asm._moments)
     with pytest.raises(
-        TimeError, match=r"time = 0.1 is 0.55 before the present, 0.65, but lag is 0.5: beliefs are kept"
+        TimeError, match=r"time = 0.1 is 0.55 before the present, 0.65, but reorder is 0.5: beliefs are kept"
     ):
         asm.observe(rk.points(SENSORS), Y, noise_std=0.1, time=0.1)
     assert asm._moments == moments
@@ -378,8 +378,8 @@ def test_spaces_with_a_property_to_know_warn():
             "propagator must be a Propagator",
         ),
         ({"prior": rk.isotropic(1.0), "start": np.nan}, ValueRangeError, "start must be finite"),
-        ({"prior": rk.isotropic(1.0), "lag": -1.0}, ValueRangeError, "lag must not be negative; got -1.0"),
-        ({"prior": rk.isotropic(1.0), "lag": np.nan}, ValueRangeError, "lag must be finite"),
+        ({"prior": rk.isotropic(1.0), "reorder": -1.0}, ValueRangeError, "reorder must not be negative; got -1.0"),
+        ({"prior": rk.isotropic(1.0), "reorder": np.nan}, ValueRangeError, "reorder must be finite"),
         ({"prior": rk.isotropic(1.0), "process_noise": 0.1}, ShapeError, "process_noise must be a recipe"),
     ],
 )

@@ -895,7 +895,7 @@ def riding(space: rk.WhitenedSpace, **options: object) -> rk.Assimilator:
 
 def test_late_readings_inside_the_lag_change_nothing(wall):
     """Replayed in order of time, blocks and all."""
-    in_order, shuffled = riding(wall), riding(wall, lag=0.5)
+    in_order, shuffled = riding(wall), riding(wall, reorder=0.5)
     record = batches()
     for t, y in record:
         in_order.advance(t)

@@ -264,7 +264,7 @@ def test_a_failed_forced_step_leaves_the_assimilator_where_it_was():
     def source(x: np.ndarray, t: float) -> np.ndarray:
         return np.full(len(x), np.nan if t > 1.0 else 1.0)
 
-    asm = rk.Assimilator(rk.whiten(rk.Heat(SQUARE, source=source), rk.DirichletSine(4)), rk.isotropic(1.0), lag=2.0)
+    asm = rk.Assimilator(rk.whiten(rk.Heat(SQUARE, source=source), rk.DirichletSine(4)), rk.isotropic(1.0), reorder=2.0)
     asm.advance(0.5)
     belief = asm.belief
     for call in (asm.advance, asm.forecast):

@@ -61,16 +61,16 @@ MAKERS: dict[str, Callable[[], rk.Assimilator]] = {
         space_of("lifts"), rk.Sobolev(1.0, 0.5), start=-1.0, process_noise=rk.Sobolev(0.2, 0.5)
     ),
     "layers, flow, an unknown flux and a lag": lambda: rk.Assimilator(
-        space_of("flux"), rk.Sobolev(1.0, 0.5), process_noise=rk.Sobolev(0.2, 0.5), lag=0.45
+        space_of("flux"), rk.Sobolev(1.0, 0.5), process_noise=rk.Sobolev(0.2, 0.5), reorder=0.45
     ),
     "a leak, offsets, a source field and a lag": lambda: rk.Assimilator(
-        space_of("lifts"), rk.FromFunction(spot, rk.Sobolev(1.0, 0.5)), blocks=UNKNOWNS, lag=0.25
+        space_of("lifts"), rk.FromFunction(spot, rk.Sobolev(1.0, 0.5)), blocks=UNKNOWNS, reorder=0.25
     ),
     "constant gain": lambda: rk.Assimilator(
         space_of("plain"), rk.Sobolev(1.0, 0.5), process_noise=rk.Sobolev(1.0, 0.5), constant_gain=True
     ),
     "constant gain, walls and a lag": lambda: rk.Assimilator(
-        space_of("lifts"), rk.Sobolev(1.0, 0.5), process_noise=rk.Sobolev(1.0, 0.5), constant_gain=True, lag=0.25
+        space_of("lifts"), rk.Sobolev(1.0, 0.5), process_noise=rk.Sobolev(1.0, 0.5), constant_gain=True, reorder=0.25
     ),
 }
 
@@ -216,7 +216,7 @@ class Doubled(rk.Model):
 def test_a_model_of_its_own_class_is_passed_again_and_must_be_the_same(tmp_path):
     """A file cannot hold code; it holds a digest of the numbers, which another model does not have."""
     model = Doubled(space_of("lifts"), rk.Sobolev(1.0, 0.5))
-    whole = rk.Assimilator(model, lag=0.2)
+    whole = rk.Assimilator(model, reorder=0.2)
     for act in acts(whole, 5):
         act(whole)
     path = rk.save(tmp_path / "filter.npz", whole)
@@ -237,7 +237,7 @@ def test_a_model_of_its_own_class_is_passed_again_and_must_be_the_same(tmp_path)
 
 def test_an_array_that_is_used_often_is_stored_once(tmp_path):
     """A long lag with fixed sensors: the file grows by beliefs, not by copies of the sensors' matrix."""
-    whole = rk.Assimilator(space_of("plain"), rk.isotropic(1.0), lag=10.0)
+    whole = rk.Assimilator(space_of("plain"), rk.isotropic(1.0), reorder=10.0)
     many = rk.points(np.linspace(0.1, 1.9, 400)[:, None])
     for k in range(1, 21):
         whole.advance(0.1 * k)

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from rfkalman.cli.app import run
+from rfkalman.cli.app import COMMANDS, app, run
 from rfkalman.research.experiments import error_mechanisms as mechanisms
 
 
@@ -84,10 +84,31 @@ def test_the_installed_command_answers():
     assert done.returncode == 0 and done.stdout.startswith("rfkalman 0.")
 
 
+def test_help_loads_nothing_that_a_command_needs():
+    """A list of commands needs their names and first lines: no NumPy, none of our rooms but core and cli."""
+    code = (
+        "import sys; sys.argv[1:] = ['--help']\n"
+        "from rfkalman.cli.app import run; run()\n"
+        "names = [name.split('.')[:2] for name in sys.modules]\n"
+        "print(sorted({room for top, *room in names if top == 'rfkalman' for room in room}), 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "['_moved', 'cli', 'core'] False"
+    for name in COMMANDS:
+        assert f" {name} " in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    """Its own help begins with the line that stands in the list of commands."""
+    assert run([name, "--help"]) == 0
+    own = " ".join(capsys.readouterr().out.split())
+    assert app.commands[name].help[:40] in own and "--debug" in own and "--json" in own
+
+
 def test_only_our_own_warnings_reach_the_terminal(capsys, monkeypatch):
     """What matplotlib, a parser or NumPy say to programmers tells a user nothing; ours come as one sentence, once."""
     from rfkalman.cli import app as application
-    from rfkalman.cli import commands  # noqa: F401 - registered before the application is exchanged
     from rfkalman.core.errors import RFKalmanWarning
 
     def noisy(args):

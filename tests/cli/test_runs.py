@@ -498,13 +498,13 @@ def test_check_does_not_mind_a_table_sorted_by_sensor(soil, tmp_path, capsys):
 
 
 def test_a_report_without_certificates_says_why(soil, finished, monkeypatch, capsys):
-    from rfkalman.cli import _runs
+    from rfkalman.cli import shared
     from rfkalman.core.errors import ValueRangeError
 
     def refuse(*_, **__):
         raise ValueRangeError("no sensor lies inside")
 
-    monkeypatch.setattr(_runs, "certify_problem", refuse)
+    monkeypatch.setattr(shared, "certify_problem", refuse)
     assert run(["report", str(soil / "problem.toml"), "--out", str(finished)]) == 0
     assert "no certificates: no sensor lies inside" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ from rfkalman.core.errors import RFKalmanWarning
 from rfkalman.io import store as module
 from rfkalman.io.store import Store, StoreError
 from rfkalman.runs import Runner, RunRecord
-from rfkalman.runs.replay import ResumeError
+from rfkalman.runs.batches import ResumeError
 from rfkalman.runs.verify import verify
 
 HOURS, HALF = 40, 100

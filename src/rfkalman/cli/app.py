@@ -1,76 +1,83 @@
-"""The commands in one application, and what all of them share: errors, progress, JSON."""
+"""The application: its commands, and what all of them share: options, errors, progress, lines and JSON."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import json
 import logging
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ..core.errors import RFKalmanError, RFKalmanWarning
 
-__all__ = ["app", "debug_option", "json_option", "progress_bar", "run", "say"]
+__all__ = ["COMMANDS", "app", "debug_option", "emit", "json_option", "progress_bar", "remark", "run", "say"]
 
-#: The commands in the order in which they are used.
-_ORDER = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
+#: The commands in the order in which they are used; each is the function of this name in the module of this name.
+COMMANDS = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
 
-
-class _InOrder(TyperGroup):
-    """Commands listed as they are used; one that is not named above comes last."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=lambda name: (*_ORDER, name).index(name))
-
-
-app = typer.Typer(
-    name="rfkalman",
-    cls=_InOrder,
-    help="Sensors and physics in, a field map with its uncertainty out: random-feature Kalman filtering.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 #: People read standard error, machines standard output.
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 output = Console(highlight=False, soft_wrap=True, emoji=False)
 #: What a terminal would obey instead of showing; names come from files of others.
 _CONTROL = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
-json_option = Annotated[bool, typer.Option("--json", help="Print data for machines on standard output.")]
+
+class _Output:
+    """What standard output is for."""
+
+    is_data = False
+
+
+def _take_json(asked: bool) -> bool:
+    _Output.is_data = asked
+    return asked
+
+
+json_option = Annotated[
+    bool, typer.Option("--json", help="Print data for machines on standard output.", callback=_take_json)
+]
+#: Commands take it for their help; :func:`run` looks for it before anything can fail.
 debug_option = Annotated[
     bool, typer.Option("--debug", help="Show the whole trace of an error.", envvar="RFKALMAN_DEBUG")
 ]
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        print(f"rfkalman {version('rfkalman')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    show: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Options of the whole command."""
-
-
-def say(text: str, *, machine: bool = False) -> None:
+def say(text: str) -> None:
     """A line for people; on standard error when standard output belongs to a machine."""
-    (errors if machine else output).print(text.translate(_CONTROL), markup=False)
+    (errors if _Output.is_data else output).print(text.translate(_CONTROL), markup=False)
+
+
+def remark(text: str) -> None:
+    """A line for people that is no result: always on standard error."""
+    errors.print(text.translate(_CONTROL), markup=False)
+
+
+def emit(data: Any) -> None:
+    """The result as JSON, where it was asked for; null in place of every number that JSON cannot hold."""
+    if _Output.is_data:
+        typer.echo(json.dumps(_plain(data), indent=1, allow_nan=False, default=str))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
 @contextlib.contextmanager
@@ -87,15 +94,70 @@ def progress_bar() -> Iterator[Progress]:
         yield bars
 
 
+# -- the application --------------------------------------------------------------------------------------------------
+
+
+def _application() -> TyperGroup:
+    single = typer.Typer(
+        name="rfkalman",
+        help="Sensors and physics in, a field map with its uncertainty out: random-feature Kalman filtering.",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    single.callback()(_options)
+    group = typer.main.get_command(single)
+    assert isinstance(group, TyperGroup)
+    for name in COMMANDS:
+        group.add_command(_Command(name))
+    return group
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"rfkalman {version('rfkalman')}")
+        raise typer.Exit
+
+
+def _options(
+    show: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the whole command."""
+
+
+class _Command(TyperCommand):
+    """A command that is imported when it is used: a list of commands needs its name and first line alone."""
+
+    def __init__(self, name: str) -> None:
+        tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+        [function] = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+        super().__init__(name, help=(ast.get_docstring(function) or "").partition("\n")[0])
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Import the command and let it read its arguments."""
+        function = getattr(import_module(f".{self.name}", __package__), str(self.name))
+        single = typer.Typer(add_completion=False)
+        single.command(self.name)(function)
+        command = typer.main.get_command(single)
+        context = command.make_context(info_name, args, parent, **extra)
+        # Matrices of a few hundred rows gain nothing from a second BLAS thread and lose much on a loaded machine.
+        context.with_resource(threadpool_limits(1, user_api="blas"))
+        return context
+
+
+app = _application()
+
+
 @contextlib.contextmanager
 def _own_words() -> Iterator[None]:
     """Warnings of ours as a sentence on standard error; what other packages say to programmers is left to --debug."""
-    told: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: object) -> None:
-        if issubclass(category, RFKalmanWarning) and str(message) not in told:
-            told.add(str(message))
-            say(f"warning: {message}", machine=True)
+        if issubclass(category, RFKalmanWarning) and str(message) not in shown:
+            shown.add(str(message))
+            remark(f"warning: {message}")
 
     silent = logging.NullHandler()
     with warnings.catch_warnings():
@@ -110,33 +172,27 @@ def _own_words() -> Iterator[None]:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and give its exit code."""
-    from . import commands  # noqa: F401 - registers them
-
     words = sys.argv[1:] if arguments is None else arguments
     wants_trace = "--debug" in words or bool(os.environ.get("RFKALMAN_DEBUG"))
+    _Output.is_data = False
     try:
-        # Matrices of a few hundred rows gain nothing from a second BLAS thread and lose much on a loaded machine.
-        with threadpool_limits(1, user_api="blas"), contextlib.nullcontext() if wants_trace else _own_words():
+        with contextlib.nullcontext() if wants_trace else _own_words():
             app(args=arguments)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except KeyboardInterrupt:
-        errors.print("rfkalman: stopped")
+        remark("rfkalman: stopped")
         return 130
-    except (RFKalmanError, OSError) as error:
-        if wants_trace:
-            traceback.print_exc()
-        else:
-            say(f"rfkalman: {error}", machine=True)
-        return 2
     except Exception as error:
+        expected = isinstance(error, (RFKalmanError, OSError))
         if wants_trace:
             traceback.print_exc()
+        elif expected:
+            remark(f"rfkalman: {error}")
         else:
-            say(
+            remark(
                 f"rfkalman: this should not have happened ({type(error).__name__}: {error}); --debug shows where. "
-                "Nothing that was stored is lost.",
-                machine=True,
+                "Nothing that was stored is lost."
             )
-        return 3
+        return 2 if expected else 3
     return 0

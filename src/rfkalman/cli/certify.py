@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +11,14 @@ from rich.table import Table
 
 from ..certificates.findings import shown
 from ..certificates.overview import Overview
+from ..problem import Problem
+from ..problem.certify import certify_problem
 from ..research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
-from .app import app, debug_option, json_option, output, progress_bar, say
-
-__all__ = ["certify", "findings_table"]
+from .app import debug_option, emit, json_option, output, progress_bar, say
 
 _TARGET = f"A problem file, or a benchmark of the paper: {', '.join(BENCHMARKS)}."
 
 
-@app.command()
 def certify(
     target: Annotated[str, typer.Argument(help=_TARGET)],
     eta: Annotated[float, typer.Option(min=1e-6, max=0.999, help="Gram deviation asked for.")] = 0.5,
@@ -33,17 +31,13 @@ def certify(
     """Say how far the map can be from the field, whether its band may be believed, what limits it, what would help."""
     with progress_bar() as bars:
         task = bars.add_task("certificates", total=None, what="")
-        told = lambda text: bars.update(task, what=text)
+        show = lambda text: bars.update(task, what=text)
         if target in BENCHMARKS and not Path(target).exists():
-            overview = certify_benchmark(target, eta, failure_prob, told)
+            overview = certify_benchmark(target, eta, failure_prob, show)
         else:
-            from ..problem import Problem
-            from ..problem.certify import certify_problem
-
-            overview = certify_problem(Problem.from_toml(target), eta, failure_prob, told)
-    if as_json:
-        typer.echo(json.dumps({"target": target, **overview.as_dict()}, indent=1, allow_nan=False))
-    else:
+            overview = certify_problem(Problem.from_toml(target), eta, failure_prob, show)
+    emit({"target": target, **overview.as_dict()})
+    if not as_json:
         for sentence in overview.sentences():
             output.print(sentence, highlight=False, markup=False)
         if details:
@@ -51,9 +45,9 @@ def certify(
             for name, reason in overview.refused:
                 say(f"not asked: {name}: {reason}")
         failed = len(overview.failed)
-        said = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
-        said = said if failed else "every hypothesis that was checked holds"
-        say(said if details else f"{said} (--details shows them)")
+        result = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
+        result = result if failed else "every hypothesis that was checked holds"
+        say(result if details else f"{result} (--details shows them)")
     if strict and overview.failed:
         raise typer.Exit(1)
 
@@ -63,12 +57,12 @@ def findings_table(overview: Overview, title: str) -> Table:
     table = Table(title=f"certificates: {title}", box=box.SIMPLE, title_justify="left", expand=False)
     for name in ("", "quantity", "value", "limit", "", "what would make it hold"):
         table.add_column(name, justify="right" if name in ("value", "limit") else "left", overflow="fold")
-    group, told = "", ""
+    group, last = "", ""
     for f in overview.findings:
         fails = "[bold red]fails[/]" if f.needed else "fails, not needed"
         verdict = {True: "[green]holds[/]", False: fails, None: ""}[f.holds]
-        remedy = "as above" if f.remedy and f.remedy == told else f.remedy
-        told = f.remedy or told
+        remedy = "as above" if f.remedy and f.remedy == last else f.remedy
+        last = f.remedy or last
         limit = "" if f.limit is None else shown(f.limit)
         name = f.certificate if f.certificate != group else ""
         table.add_row(name, f.quantity, shown(f.value), limit, verdict, remedy)

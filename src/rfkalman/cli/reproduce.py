@@ -13,14 +13,11 @@ from ..research.experiments.base import Effort
 from ..research.experiments.catalogue import EXPERIMENTS, find
 from ..research.experiments.catalogue import reproduce as run_experiments
 from ..research.experiments.summary import summarise
-from .app import app, debug_option, json_option, progress_bar, say
-
-__all__ = ["reproduce"]
+from .app import debug_option, json_option, progress_bar, say
 
 _NAMES = "Which experiments: " + ", ".join(e.name for e in EXPERIMENTS) + ". All by default."
 
 
-@app.command()
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=_NAMES)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and sizes: two minutes on two cores.")] = False,
@@ -43,12 +40,12 @@ def reproduce(
     with progress_bar() as bars:
         tasks = {e.name: bars.add_task(e.name, total=1.0, what="waiting") for e in chosen}
 
-        def told(name: str, fraction: float, what: str) -> None:
+        def show(name: str, fraction: float, what: str) -> None:
             bars.update(tasks[name], completed=fraction, what=what)
 
         outcomes = []
         for experiment in chosen:
-            outcomes += run_experiments([experiment.name], effort, told)
+            outcomes += run_experiments([experiment.name], effort, show)
             if not as_json:
                 bars.console.print()
                 say(page.as_text(outcomes[-1]))
@@ -68,9 +65,9 @@ def reproduce(
         written.append(table)
     if as_json:
         typer.echo(page.as_json(outcomes))
-    say(page.summary_text(outcomes), machine=as_json)
+    say(page.summary_text(outcomes))
     pictures = [path for path in written if path.suffix in (".png", ".svg")]
     named = ", ".join(str(path) for path in written if path not in pictures)
-    say(f"wrote {named} and {len(pictures)} pictures in {out}", machine=as_json)
+    say(f"wrote {named} and {len(pictures)} pictures in {out}")
     if summarise(outcomes).unexpected:
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,18 +10,15 @@ import typer
 from ..core.errors import ValueRangeError
 from ..runs.session import STORE
 from ..runs.verify import verify as verify_store
-from ._runs import folder_option, load, place_of, shown
-from .app import app, debug_option, json_option, progress_bar, say
-
-__all__ = ["verify"]
+from . import shared
+from .app import debug_option, emit, json_option, progress_bar, say
 
 
-@app.command()
 def verify(
     target: Annotated[
         Path, typer.Argument(help="The problem file, or the store (run.sqlite) or folder of a run.", show_default=False)
     ],
-    out: folder_option = None,
+    out: shared.folder_option = None,
     as_json: json_option = False,
     debug: debug_option = False,
 ) -> None:
@@ -32,10 +28,9 @@ def verify(
     for bit; with a store alone, the database and its digests are checked. Exit code
     1 if something is damaged; the message says what, and what helps.
     """
-    setup = None
-    if target.suffix == ".toml":
-        _, setup = load(target, quiet=True)
-        path = place_of(setup, out) / STORE
+    setup = shared.load(target, quiet=True) if target.suffix == ".toml" else None
+    if setup is not None:
+        path = shared.place_of(setup, out) / STORE
     else:
         path = target / STORE if target.is_dir() else target
     if not path.is_file():
@@ -43,15 +38,14 @@ def verify(
     with progress_bar() as bars:
         task = bars.add_task("verifying", total=None, what="")
         found = verify_store(path, setup, lambda n: bars.update(task, what=f"{n} analyses"))
-    if as_json:
-        typer.echo(json.dumps({"store": shown(path), "holds": found.holds, **found._asdict()}, indent=1))
-    else:
+    emit({"store": shared.shown(path), "holds": found.holds, **found._asdict()})
+    if not as_json:
         for text in found.damage:
             say(text)
         if found.holds:
-            said = "every digest holds" if found.digests else "its rows carry no digests yet (a later run adds them)"
+            digests = "every digest holds" if found.digests else "its rows carry no digests yet (a later run adds them)"
             again = f", {found.replayed} analyses computed again, bit for bit" if setup is not None else ""
             much = f"{found.readings} readings and lines, {found.analyses} analyses"
-            say(f"{shown(path)} is whole: {much}; {said}{again}")
+            say(f"{shared.shown(path)} is whole: {much}; {digests}{again}")
     if not found.holds:
         raise typer.Exit(1)

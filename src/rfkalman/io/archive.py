@@ -90,7 +90,7 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
     """Write a space, a belief, a field or an assimilator to one ``.npz``; a file in the way is replaced in one move.
 
     An assimilator comes back as it was: what was believed when, its readings
-    inside ``lag``, its evidence so far, its start and its unknowns.
+    inside ``reorder``, its evidence so far, its start and its unknowns.
 
     Returns
     -------

@@ -35,23 +35,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, frozen
+from ..online.readings import EVER, NEVER, STATUSES, IntArray, Status
 from ..statespace.values import Gaussian
-from ._access import DamageError, StoreError, damaged, explained, locked
-from ._digests import reading_digests, row_digest, used_digest
+from ._access import DamageError, StoreError, damaged, discard, explained, locked
 from ._tables import Position, Rejected
-from .timestamps import IntArray
+from .digests import reading_digests, row_digest, used_digest
 
 __all__ = [
     "STATUSES",
     "AnalysisRow",
     "BatchRows",
     "DamageError",
-    "Fate",
     "FileMark",
+    "Outcome",
     "Source",
     "Status",
     "Store",
     "StoreError",
+    "discard",
 ]
 
 FORMAT = "rfkalman run"
@@ -61,16 +62,6 @@ VERSION = 2
 LOOK_OVER_BYTES = 16 << 20
 #: Excerpts kept of one kind of rejected line of one source; beyond that only the counts go on.
 MAX_EXCERPTS = 1000
-
-#: What can become of a reading, in the order of their codes in the file.
-STATUSES = ("waiting", "used", "missing", "out of range", "duplicate", "late", "outside", "gated", "unknown sensor")
-
-
-class Status:
-    """Codes of :data:`STATUSES` as they stand in the file."""
-
-    WAITING, USED, MISSING, OUT_OF_RANGE, DUPLICATE, LATE, OUTSIDE, GATED, UNKNOWN = range(len(STATUSES))
-
 
 _SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, digest BLOB) WITHOUT ROWID;
@@ -169,14 +160,14 @@ class AnalysisRow(NamedTuple):
     indicator: float
     n_used: int
     unknown_std: FloatArray | None
-    #: Digest of the readings that entered (:func:`rfkalman.io._digests.used_digest`); None: not kept.
+    #: Digest of the readings that entered (:func:`rfkalman.io.digests.used_digest`); None: not kept.
     used: bytes | None = None
     nis: float | None = None  #: normalised innovation squared of all that was predicted, used or gated
 
 
 #: What became of one reading: status, reason, predicted and its std (NaN where nothing was), the digest of the whole
 #: reading as it then is, its number. A plain tuple, for there is one per reading.
-Fate = tuple[int, str | None, float, float, int, int]
+Outcome = tuple[int, str | None, float, float, int, int]
 
 
 class BatchRows(NamedTuple):
@@ -386,8 +377,8 @@ class Store:
                 self._put(table, *row)
 
     def seal_readings(self, where: str = "") -> None:
-        """Digest readings as they now stand, after something other than :meth:`set_fates` has changed them."""
-        last = -(2**63)
+        """Digest readings as they now stand, after something other than :meth:`set_outcomes` has changed them."""
+        last = NEVER
         while rows := self._ask(
             f"SELECT {_READING} FROM readings WHERE seq > ? {where and 'AND ' + where} ORDER BY seq LIMIT 65536", last
         ):
@@ -415,8 +406,7 @@ class Store:
             for _ in self._rows(table):
                 pass
         last = self.last_analysis()
-        if last is not None:
-            next(self.analyses(last, last))
+        for _ in self.analyses(last, last):
             self.checkpoint(last)
 
     def damage(self, *, derived: bool = True) -> Iterator[DamageError]:
@@ -442,7 +432,7 @@ class Store:
             except DamageError as error:
                 yield error
         try:
-            last = -(2**63)
+            last = NEVER
             while rows := self._readings("WHERE seq > ? ORDER BY seq LIMIT 65536", last):
                 last = rows[-1][0]
         except DamageError as error:
@@ -479,6 +469,10 @@ class Store:
     def _ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with explained(self.path):
             return self._sql.execute(query, values).fetchall()
+
+    def _one(self, query: str, *values: Any) -> Any:
+        """The first column of the first row."""
+        return self._ask(query, *values)[0][0]
 
     def _stream(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Rows one by one, so that memory does not grow with their number."""
@@ -523,7 +517,7 @@ class Store:
 
     def put_source(self, source: Source) -> int:
         """Set how far a source has been read; gives its id."""
-        number = source.id or int(self._ask("SELECT coalesce(max(id), 0) + 1 FROM sources")[0][0])
+        number = source.id or int(self._one("SELECT coalesce(max(id), 0) + 1 FROM sources"))
         self._put(
             "sources",
             number,
@@ -540,7 +534,7 @@ class Store:
 
     def next_seq(self) -> int:
         """The number of the next reading."""
-        return int(self._ask("SELECT coalesce(max(seq), 0) + 1 FROM readings")[0][0])
+        return int(self._one("SELECT coalesce(max(seq), 0) + 1 FROM readings"))
 
     def add_readings(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Rows (seq, source, line, arrived_ns, time_ns, batch_ns, sensor, sensor_name, value, status, reason)."""
@@ -562,7 +556,7 @@ class Store:
         """Whether a reading of this sensor and time (and value) came before (a number) and had its turn or waits."""
         same = "sensor = ? AND time_ns = ? AND value = ifnull(?, value) AND seq < ?"
         query = f"SELECT 1 FROM readings WHERE {{}} AND {same}"
-        rest = (sensor, time_ns, value, 2**63 - 1 if before_seq is None else before_seq)
+        rest = (sensor, time_ns, value, EVER if before_seq is None else before_seq)
         if self._ask(query.format("batch_ns = ?"), batch_ns, *rest):
             return True
         unplaced = f"batch_ns IS NULL AND status IN ({Status.WAITING}, {Status.LATE})"
@@ -606,21 +600,18 @@ class Store:
 
     def n_after(self, batch_ns: int) -> int:
         """How many readings belong to batches after a time."""
-        return int(self._ask("SELECT count(*) FROM readings WHERE batch_ns > ?", batch_ns)[0][0])
+        return int(self._one("SELECT count(*) FROM readings WHERE batch_ns > ?", batch_ns))
 
-    def latest_by_sensor(self, after_ns: int | None) -> list[tuple[int, int]]:
+    def latest_by_sensor(self, after_ns: int) -> list[tuple[int, int]]:
         """(sensor, its latest batch) of all sensors with a reading in a batch after a time."""
-        return self._ask(
-            "SELECT sensor, max(batch_ns) FROM readings WHERE batch_ns > ? GROUP BY sensor",
-            -(2**63) if after_ns is None else after_ns,
-        )
+        return self._ask("SELECT sensor, max(batch_ns) FROM readings WHERE batch_ns > ? GROUP BY sensor", after_ns)
 
-    def latest_batches(self, most: int, *, sensor: int | None = None, to_ns: int | None = None) -> list[int]:
+    def latest_batches(self, most: int, *, sensor: int | None = None, to_ns: int = EVER) -> list[int]:
         """The latest distinct batches, of one sensor or of all, up to a time, in order."""
         chosen = "" if sensor is None else f" AND sensor = {int(sensor)}"
         rows = self._ask(
             f"SELECT DISTINCT batch_ns FROM readings WHERE batch_ns <= ?{chosen} ORDER BY batch_ns DESC LIMIT ?",
-            2**63 - 1 if to_ns is None else to_ns,
+            to_ns,
             most,
         )
         return [int(batch) for (batch,) in reversed(rows)]
@@ -656,19 +647,10 @@ class Store:
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
-    def next_batch(self, after_ns: int | None) -> int | None:
+    def next_batch(self, after_ns: int) -> int | None:
         """Time of the first batch later than this one; None: there is none."""
-        if after_ns is None:
-            query = "SELECT min(batch_ns) FROM readings WHERE batch_ns IS NOT NULL"
-            found = self._ask(query)[0][0]
-        else:
-            found = self._ask("SELECT min(batch_ns) FROM readings WHERE batch_ns > ?", after_ns)[0][0]
-        return None if found is None else int(found)
-
-    def last_batch(self) -> int | None:
-        """Time of the latest batch that has a reading."""
-        found = self._ask("SELECT max(batch_ns) FROM readings WHERE batch_ns IS NOT NULL")[0][0]
-        return None if found is None else int(found)
+        found: int | None = self._one("SELECT min(batch_ns) FROM readings WHERE batch_ns > ?", after_ns)
+        return found
 
     def batch(self, batch_ns: int) -> BatchRows:
         """All readings of a batch: waiting, used, duplicate or gated."""
@@ -692,11 +674,11 @@ class Store:
             raise damaged(self.path, f"the readings of batch {batch_ns} are not those that were analysed")
         return sensors, values
 
-    def set_fates(self, fates: Iterable[Fate]) -> None:
+    def set_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """What became of readings that wait, by number."""
         self._sql.executemany(
             "UPDATE readings SET status = ?, reason = ?, predicted = ?, predicted_std = ?, digest = ? WHERE seq = ?",
-            fates,
+            outcomes,
         )
 
     # -- beliefs ------------------------------------------------------------------------------------------------------
@@ -716,14 +698,9 @@ class Store:
             None if row.nis is None else float(row.nis),
         )
 
-    def analyses(self, start_ns: int | None = None, stop_ns: int | None = None) -> Iterator[AnalysisRow]:
+    def analyses(self, start_ns: int = NEVER, stop_ns: int = EVER) -> Iterator[AnalysisRow]:
         """Analyses from ``start_ns`` to ``stop_ns``, both included, in the order of time."""
-        rows = self._rows(
-            "analyses",
-            "WHERE batch_ns >= ? AND batch_ns <= ? ORDER BY batch_ns",
-            -(2**63) if start_ns is None else start_ns,
-            2**63 - 1 if stop_ns is None else stop_ns,
-        )
+        rows = self._rows("analyses", "WHERE batch_ns BETWEEN ? AND ? ORDER BY batch_ns", start_ns, stop_ns)
         for batch, mean, evidence, indicator, n_used, spread, used, nis in rows:
             yield AnalysisRow(
                 batch,
@@ -736,24 +713,15 @@ class Store:
                 nis,
             )
 
-    def analysis_times(self) -> IntArray:
-        """Batch times of all analyses, in order."""
-        return self.analysis_times_between(None, 2**63 - 1)
+    def analysis_times(self, after_ns: int = NEVER, to_ns: int = EVER) -> IntArray:
+        """Batch times of the analyses after one time up to another, that one included, in order."""
+        query = "SELECT batch_ns FROM analyses WHERE batch_ns > ? AND batch_ns <= ? ORDER BY batch_ns"
+        return np.array([batch for (batch,) in self._ask(query, after_ns, to_ns)], dtype=np.int64)
 
-    def analysis_times_between(self, after_ns: int | None, to_ns: int) -> IntArray:
-        """Batch times of the analyses after one time (None: all) up to another, that one included."""
-        rows = self._ask(
-            "SELECT batch_ns FROM analyses WHERE batch_ns > ? AND batch_ns <= ? ORDER BY batch_ns",
-            -(2**63) if after_ns is None else after_ns,
-            to_ns,
-        )
-        return np.array([batch for (batch,) in rows], dtype=np.int64)
-
-    def last_analysis(self, at_or_before_ns: int | None = None) -> int | None:
-        """Time of the last analysis, or of the last one at or before a time."""
-        limit = 2**63 - 1 if at_or_before_ns is None else at_or_before_ns
-        found = self._ask("SELECT max(batch_ns) FROM analyses WHERE batch_ns <= ?", limit)[0][0]
-        return None if found is None else int(found)
+    def last_analysis(self, at_or_before_ns: int = EVER) -> int:
+        """Time of the last analysis at or before a time; ``NEVER``: there is none."""
+        query = "SELECT coalesce(max(batch_ns), ?) FROM analyses WHERE batch_ns <= ?"
+        return int(self._one(query, NEVER, at_or_before_ns))
 
     def put_checkpoint(self, batch_ns: int, belief: Gaussian) -> None:
         """Everything the next step depends on, bit for bit: mean and root, column after column."""
@@ -788,12 +756,12 @@ class Store:
         """Readings by status and malformed lines; every status appears."""
         found = dict(self._ask("SELECT status, count(*) FROM readings GROUP BY status"))
         counts = {name: int(found.get(code, 0)) for code, name in enumerate(STATUSES)}
-        counts["malformed"] = int(self._ask("SELECT coalesce(sum(n), 0) FROM rejected_counts")[0][0])
+        counts["malformed"] = int(self._one("SELECT coalesce(sum(n), 0) FROM rejected_counts"))
         return counts
 
     def arrived(self) -> int:
         """Readings and malformed lines that came in, counted when they came."""
-        return int(self._ask("SELECT coalesce(sum(readings + rejected), 0) FROM sources")[0][0])
+        return int(self._one("SELECT coalesce(sum(readings + rejected), 0) FROM sources"))
 
     def reasons(self) -> dict[str, dict[str, int]]:
         """Status -> reason -> how many, for whatever was not used."""
@@ -831,7 +799,7 @@ class Store:
     def farthest_gated(self) -> float:
         """How many predicted standard deviations the farthest gated reading lies from its prediction."""
         query = "SELECT coalesce(max(abs(value - predicted) / predicted_std), 0.0) FROM readings WHERE status = ?"
-        return float(self._ask(query, Status.GATED)[0][0])
+        return float(self._one(query, Status.GATED))
 
     def longest_delay(self) -> int:
         """How far behind the latest batch before its arrival the latest of all late readings was, in nanoseconds."""
@@ -839,11 +807,11 @@ class Store:
             "SELECT coalesce(max(newest - time_ns), 0) FROM (SELECT time_ns, status, max(batch_ns) OVER "
             "(ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest FROM readings) WHERE status = ?"
         )
-        return int(self._ask(query, Status.LATE)[0][0])
+        return int(self._one(query, Status.LATE))
 
     def earliest(self, reason: str) -> int:
         """The earliest time among the readings with this reason; there must be one."""
-        return int(self._ask("SELECT min(time_ns) FROM readings WHERE reason = ?", reason)[0][0])
+        return int(self._one("SELECT min(time_ns) FROM readings WHERE reason = ?", reason))
 
     def unknown_names(self) -> list[str]:
         """Names that are in no sensor table, most frequent first."""
@@ -870,7 +838,7 @@ class Store:
 
     def changes(self) -> int:
         """A number that differs once another process has written."""
-        return int(self._ask("PRAGMA data_version")[0][0])
+        return int(self._one("PRAGMA data_version"))
 
     def rejected(self, limit: int = 100) -> list[tuple[str, int, str, str]]:
         """(source, line, reason, excerpt) of the first rejected lines."""

@@ -14,6 +14,7 @@ from ..core.checks import frozen
 from ..core.errors import ValueRangeError
 from ..model.model import Model
 from ..model.sensors import Functional, points
+from ..online.readings import Judge
 from ..space.space import WhitenedSpace
 from .clock import Clock
 from .plan import InputPlan, Labels, OutputPlan
@@ -71,6 +72,14 @@ class Setup:
     def space(self) -> WhitenedSpace:
         """The features of the field, whitened."""
         return self.model.space
+
+    @property
+    def judge(self) -> Judge:
+        """What becomes of its readings."""
+        clock, start_ns = self.clock, self.clock.from_model(self.model.start)
+        return Judge(
+            self.sensors.inside, self.valid_range, self.gate, start_ns, clock.batch_ns, clock.reorder_ns, clock.ahead_ns
+        )
 
     def functional(self, indices: Sequence[int] | NDArray[Any]) -> Functional:
         """The sensors with these rows as a functional, in that order, under their names."""

@@ -6,7 +6,6 @@ It sees only a model. The belief moves forward in time; looking (``posterior``,
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from ..model.unknowns import Block
 from ..propagators import Propagator
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, Observation
+from .readings import oldest
 
 __all__ = ["Assimilator"]
 
@@ -36,7 +36,7 @@ _SUSPICIOUS_NOISE = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Moment:
+class Moment:
     """One time: the belief that arrived there, the batches read there, and the belief that left."""
 
     time: float
@@ -63,8 +63,8 @@ class Assimilator:
         Model error, a covariance per unit of time.
     blocks : sequence of Block
         Unknowns that ride with the field: latent sources, sensor offsets.
-    lag : float
-        How long a reading may be late. Beliefs of the last ``lag`` units of time
+    reorder : float
+        How long a reading may be late. Beliefs of the last ``reorder`` units of time
         are kept (r x r numbers each), and late readings are replayed in order.
     constant_gain : bool
         Let fixed sensors at a fixed gap switch to a constant gain once the
@@ -80,8 +80,9 @@ class Assimilator:
         process_noise: Prior | Gaussian | None = None,
         blocks: Sequence[Block] = (),
         *,
-        lag: float = 0.0,
+        reorder: float = 0.0,
         constant_gain: bool = False,
+        lag: float | None = None,
     ) -> None:
         if isinstance(space, Model):
             if prior is not None or propagator is not None or process_noise is not None or blocks or start != 0.0:
@@ -93,12 +94,15 @@ class Assimilator:
             if prior is None:
                 raise ValueRangeError("prior is needed: what is believed at start, for instance isotropic(std=1.0).")
             self.model = Model(space, prior, propagator, start, process_noise, blocks)
-        self.lag = as_number("lag", lag)
-        if self.lag < 0.0:
-            raise ValueRangeError(f"lag must not be negative; got {self.lag}.")
+        if lag is not None:
+            warnings.warn("lag is called reorder now, as in a problem file.", DeprecationWarning, stacklevel=2)
+            reorder = lag
+        self.reorder = as_number("reorder", reorder)
+        if self.reorder < 0.0:
+            raise ValueRangeError(f"reorder must not be negative; got {self.reorder}.")
         self._recursion = Recursion() if constant_gain else None
         belief = self.model.initial
-        self._moments = [_Moment(self.model.start, belief, (), belief, 0.0)]
+        self._moments = [Moment(self.model.start, belief, (), belief, 0.0)]
         self._forgotten_evidence = 0.0
         self._used = 0
         self._missing = 0
@@ -107,7 +111,7 @@ class Assimilator:
     def state(self) -> dict[str, Any]:
         """All that a stopped filter needs beside its model to go on as if it had not stopped; see ``rk.save``."""
         return {
-            "lag": self.lag,
+            "lag": self.reorder,  # as archives call it
             "recursion": None if self._recursion is None else self._recursion.state(),
             "moments": tuple((m.time, m.arrived, m.batches, m.left, m.log_evidence) for m in self._moments),
             "forgotten_evidence": self._forgotten_evidence,
@@ -119,15 +123,21 @@ class Assimilator:
     @classmethod
     def from_state(cls, model: Model, state: Mapping[str, Any]) -> Assimilator:
         """The filter that gave this state, on its model."""
-        found = cls(model, lag=state["lag"])
+        found = cls(model, reorder=state["lag"])
         found._recursion = None if state["recursion"] is None else Recursion.from_state(state["recursion"])
-        found._moments = [_Moment(*moment) for moment in state["moments"]]
+        found._moments = [Moment(*moment) for moment in state["moments"]]
         if not found._moments or any(m.left.dim != model.dim or m.arrived.dim != model.dim for m in found._moments):
             raise ShapeError(f"the saved beliefs are not of a model with {model.dim} components.")
         found._forgotten_evidence = float(state["forgotten_evidence"])
         found._used, found._missing = int(state["used"]), int(state["missing"])
         found._warned = bool(state["warned"])
         return found
+
+    @property
+    def lag(self) -> float:
+        """The former name of ``reorder``."""
+        warnings.warn("lag is called reorder now, as in a problem file.", DeprecationWarning, stacklevel=2)
+        return self.reorder
 
     # -- where we are -------------------------------------------------------------------------------------------------
 
@@ -148,7 +158,7 @@ class Assimilator:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Readings by fate: used, or missing (not finite)."""
+        """Readings by status: used, or missing (not finite)."""
         return {"used": self._used, "missing": self._missing}
 
     def posterior(self) -> Field:
@@ -161,18 +171,20 @@ class Assimilator:
 
     def forecast(self, t: float) -> Field:
         """The field at a later time given what has been read; the assimilator does not move."""
-        return self.model.field(self._carried(self._moments[-1], as_number("t", t), "forecast"), float(t))
+        time = as_number("t", t)
+        self._require_not_before(time, "forecast")
+        # Not by the constant gain: looking leaves no trace in it.
+        ahead = self.belief if time == self.time else kalman.forecast(self.belief, self.model.step(self.time, time))
+        return self.model.field(ahead, time)
 
     # -- what moves it ------------------------------------------------------------------------------------------------
 
     def advance(self, t: float) -> None:
         """Move the present forward to ``t``; to the same time is allowed and does nothing."""
         time = as_number("t", t)
-        arrived = self._carried(self._moments[-1], time, "advance")
-        if time == self.time:
-            return
-        self._moments.append(_Moment(time, arrived, (), arrived, 0.0))
-        self._forget()
+        self._require_not_before(time, "advance")
+        self._move(time)
+        self._forget(self._horizon)
 
     def observe(
         self,
@@ -196,7 +208,7 @@ class Assimilator:
         noise_cov : (N, N) array_like
             Covariance of correlated noise. Exactly one of the two.
         time : float, optional
-            When the batch was taken, if not now. Inside ``lag`` it is put in its
+            When the batch was taken, if not now. Inside ``reorder`` it is put in its
             place and everything after it is replayed, which gives what reading
             in order would have given.
 
@@ -207,51 +219,57 @@ class Assimilator:
             of readings used and the indicator of numerical loss.
         """
         when = self.time if time is None else as_number("time", time)
-        place = self._place(when)
+        self._require_in_time(when)
         obs = self.model.observe(functional, when, noise_std=noise_std, noise_cov=noise_cov)
         values = _checked_readings(functional, readings)
         suspicious = not self._warned and _is_suspicious(values, noise_std, noise_cov)
-        post, moments = self._inserted(place, when, obs, values)
-        if suspicious:
-            # Before anything changes: whoever turns warnings into errors has not assimilated the batch.
-            warnings.warn(
-                f"noise is {_smallest_noise(noise_std, noise_cov):.2g} beside readings of size "
-                f"{float(np.nanmax(np.abs(values))):.2g}: noise_std is a standard deviation in the units of the field; "
-                "was a variance given, or another unit?",
-                NoiseWarning,
-                stacklevel=2,
-            )
-        # Nothing has changed up to here, and nothing below can fail.
+        before = list(self._moments)
+        try:
+            later = self._rewind(when)
+            self._move(when)
+            post = self._take_in(obs, values)
+            for old in later:
+                self._move(old.time)
+                for batch in old.batches:
+                    self._take_in(*batch)
+            if suspicious:
+                # Whoever turns warnings into errors has not assimilated the batch.
+                warnings.warn(
+                    f"noise is {_smallest_noise(noise_std, noise_cov):.2g} beside readings of size "
+                    f"{float(np.nanmax(np.abs(values))):.2g}: noise_std is a standard deviation in the units of the "
+                    "field; was a variance given, or another unit?",
+                    NoiseWarning,
+                    stacklevel=2,
+                )
+        except BaseException:
+            self._moments = before
+            raise
         self._warned = self._warned or suspicious
-        self._moments[place:] = moments
         self._used += post.n_used
         self._missing += values.size - post.n_used
-        self._forget()
+        self._forget(self._horizon)
         return post
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _carried(self, moment: _Moment, t: float, verb: str) -> Gaussian:
-        """The belief that left a moment, moved to a later time."""
-        if t < moment.time:
+    def _forecast(self, belief: Gaussian, start: float, stop: float) -> Gaussian:
+        """A belief moved over a gap."""
+        filter_ = kalman if self._recursion is None else self._recursion
+        return filter_.forecast(belief, self.model.step(start, stop))
+
+    def _analyse(self, belief: Gaussian, obs: Observation, y: FloatArray) -> Analysis:
+        """A belief given some readings."""
+        filter_ = kalman if self._recursion is None else self._recursion
+        return filter_.analyse(belief, obs, y)
+
+    def _require_not_before(self, t: float, verb: str) -> None:
+        if t < self.time:
             raise TimeError(
-                f"cannot {verb} to t = {t}: the present is {moment.time}. Time only moves forward; a reading taken "
-                "earlier goes to observe(..., time=...) with a lag that covers it."
+                f"cannot {verb} to t = {t}: the present is {self.time}. Time only moves forward; a reading taken "
+                "earlier goes to observe(..., time=...) with a reorder that covers it."
             )
-        if t == moment.time:
-            return moment.left
-        step = self.model.step(moment.time, t)
-        if self._recursion is not None and verb != "forecast":
-            return self._recursion.forecast(moment.left, step)
-        return kalman.forecast(moment.left, step)
 
-    def _read(self, belief: Gaussian, obs: Observation, y: FloatArray) -> Analysis:
-        if self._recursion is not None:
-            return self._recursion.analyse(belief, obs, y)
-        return kalman.analyse(belief, obs, y)
-
-    def _place(self, when: float) -> int:
-        """Index of the last kept moment at or before ``when``."""
+    def _require_in_time(self, when: float) -> None:
         if when > self.time:
             raise TimeError(
                 f"time = {when} lies ahead of the present, {self.time}; call advance({when}) before observing there."
@@ -263,49 +281,42 @@ class Assimilator:
             )
         if when < max(self._moments[0].time, self._horizon):
             raise TimeError(
-                f"time = {when} is {self.time - when:.6g} before the present, {self.time}, but lag is {self.lag:g}: "
-                f"beliefs are kept back to {self.time - self.lag:.6g}. Give the Assimilator a larger lag, or set the "
-                "reading aside."
+                f"time = {when} is {self.time - when:.6g} before the present, {self.time}, but reorder is "
+                f"{self.reorder:g}: beliefs are kept back to {self.time - self.reorder:.6g}. Give the Assimilator a "
+                "larger reorder, or set the reading aside."
             )
-        return max(i for i, moment in enumerate(self._moments) if moment.time <= when)
 
-    def _inserted(self, place: int, when: float, obs: Observation, y: FloatArray) -> tuple[Analysis, list[_Moment]]:
-        """The moments from ``place`` on, with one more batch at ``when`` and everything after it replayed."""
-        base = self._moments[place]
-        if base.time == when:
-            post = self._read(base.left, obs, y)
-            moments = [
-                replace(
-                    base,
-                    batches=(*base.batches, (obs, y)),
-                    left=post,
-                    log_evidence=base.log_evidence + post.log_evidence,
-                )
-            ]
-        else:
-            arrived = self._carried(base, when, "replay")
-            post = self._read(arrived, obs, y)
-            moments = [base, _Moment(when, arrived, ((obs, y),), post, post.log_evidence)]
-        for old in self._moments[place + 1 :]:
-            belief = arrived = self._carried(moments[-1], old.time, "replay")
-            evidence = 0.0
-            for seen, values in old.batches:
-                analysis = self._read(belief, seen, values)
-                belief, evidence = analysis, evidence + analysis.log_evidence
-            moments.append(_Moment(old.time, arrived, old.batches, belief, evidence))
-        return post, moments
+    def _move(self, t: float) -> None:
+        """Make a time at or after the present the present."""
+        last = self._moments[-1]
+        if t != last.time:
+            arrived = self._forecast(last.left, last.time, t)
+            self._moments.append(Moment(t, arrived, (), arrived, 0.0))
+
+    def _take_in(self, obs: Observation, y: FloatArray) -> Analysis:
+        """Condition the present belief on a batch."""
+        now = self._moments[-1]
+        post = self._analyse(now.left, obs, y)
+        evidence = now.log_evidence + post.log_evidence
+        # Batches are kept for as long as a late one may ask for them again.
+        batches = (*now.batches, (obs, y)) if self.reorder else ()
+        self._moments[-1] = replace(now, batches=batches, left=post, log_evidence=evidence)
+        return post
+
+    def _rewind(self, t: float) -> list[Moment]:
+        """Make the last kept moment at or before a time the present; gives those after it."""
+        n = max(i for i, moment in enumerate(self._moments) if moment.time <= t) + 1
+        later = self._moments[n:]
+        del self._moments[n:]
+        return later
 
     @property
     def _horizon(self) -> float:
         """The oldest time a reading may have."""
-        if self.lag == 0.0:
-            return self.time
-        # A reading of exactly that age must not miss it by the rounding of the subtraction (0.8 - 0.1 > 0.7).
-        return self.time - self.lag - 2.0 * math.ulp(max(abs(self.time), self.lag))
+        return oldest(self.time, self.reorder)
 
-    def _forget(self) -> None:
+    def _forget(self, horizon: float) -> None:
         """Drop what no late reading can reach; one moment at or before the horizon stays as the base."""
-        horizon = self._horizon
         while len(self._moments) > 1 and self._moments[1].time <= horizon:
             self._forgotten_evidence += self._moments.pop(0).log_evidence
 

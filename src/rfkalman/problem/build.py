@@ -6,7 +6,6 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -354,10 +353,11 @@ def _pde(
 def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
     given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
     strength: Any = given.strength
-    if isinstance(strength, UnknownTable):
-        strength = replace(_unknown(strength.unknown), length=None)
-    elif isinstance(strength, Series):
-        strength = time_series(problem, key, strength, "strength", clock)
+    if isinstance(given.strength, UnknownTable):
+        unknown = given.strength.unknown
+        strength = Unknown((unknown.mean, unknown.std), _process(unknown))
+    elif isinstance(given.strength, Series):
+        strength = time_series(problem, key, given.strength, "strength", clock)
     return Source(bump, strength, given.name)
 
 

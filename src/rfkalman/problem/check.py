@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from ..core.errors import RFKalmanError
 from ..filters import kalman
 from ..io.readings import Chunk, Position, from_frame, is_workbook
-from ..io.store import STATUSES, Status
 from ..job import Setup
-from ..runs.arrivals import BEFORE, Watermark, before_leap, examine, trusted_end
+from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
 from ..runs.session import source_reader
 from ..statespace.values import Gaussian, Observation
 
@@ -337,7 +336,7 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
-    sensors, clock = setup.sensors, setup.clock
+    sensors, clock, judge = setup.sensors, setup.clock, setup.judge
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     strangers: set[str] = set()
@@ -345,7 +344,6 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     none: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     kept: list[tuple[NDArray[Any], ...]] = [(none, none, none, np.zeros(0))]
     newest, watermark = -(2**63), Watermark()
-    single = int(sensors.inside.sum()) == 1
     unread: list[str] = []
     for file, chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)
@@ -362,13 +360,13 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         newest = int(ahead[-1])
         lag = ahead - chunk.time_ns
         counts["out_of_order"] += int((lag > 0).sum())
-        found = examine(row, chunk.time_ns, chunk.value, setup)
+        found = judge.examine(row, chunk.time_ns, chunk.value)
         codes, n = np.unique(found.status, return_counts=True)
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
-        counts["before the start"] += found.reason.count(BEFORE)
+        counts["before the start"] += found.reason.count(Reason.BEFORE)
         rest = found.status == Status.WAITING
         kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
-        counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], clock.reorder_ns, single).sum())
+        counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
     when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
     order = np.lexsort((at, row))
     twice = (np.diff(row[order]) == 0) & (np.diff(at[order]) == 0)

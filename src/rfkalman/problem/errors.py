@@ -1,4 +1,4 @@
-"""Words of the errors of a problem file; the error itself is in :mod:`rfkalman.core.errors` with all the others."""
+"""Lists in the messages of a problem."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..certificates.findings import Finding
 from ..certificates.overview import Overview
 from ..core.checks import FloatArray
-from ..runs.arrivals import WINDOW_BATCHES
+from ..online.readings import WINDOW_BATCHES
 from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
 from .figures import COARSE, NUMBERED, SHARP
 from .strokes import Picture, half_width, percent, with_unit

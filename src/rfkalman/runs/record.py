@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.errors import TimeError, ValueRangeError
-from ..io.store import STATUSES, Source, Store
-from ..io.timestamps import IntArray
+from ..io.store import Source, Store
 from ..job import Setup
 from ..model.field import Field
+from ..online.readings import EVER, NEVER, STATUSES, IntArray
 from ..statespace.values import Gaussian
-from .replay import Filter, ResumeError, require_same
+from .batches import BatchFilter
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
 
 __all__ = ["RunRecord", "Strip", "Told", "UnknownSeries"]
@@ -79,8 +79,7 @@ class RunRecord:
     def __init__(self, store: Store, setup: Setup) -> None:
         self.setup = setup
         self.store = store
-        self._filter = Filter(setup)
-        self._reached: tuple[int | None, Gaussian] = (None, self._filter.initial)
+        self._filter = BatchFilter(setup)
         self._alarms: tuple[int, list[Alarm]] | None = None
 
     @classmethod
@@ -89,15 +88,8 @@ class RunRecord:
         store = Store.reader(path)
         try:
             store.look_over()
-            meta = store.meta()
-            require_same(meta, setup, str(path))
             record = cls(store, setup)
-            if meta.get("fingerprint") != record._filter.fingerprint:
-                raise ResumeError(
-                    f"{path} was written in other coordinates than this machine computes (another linear-algebra "
-                    "library, thread count or version of rfkalman); read it where it was written, or rebuild the run "
-                    "here (--rebuild)."
-                )
+            record._filter.require_same(store)
         except BaseException:
             store.close()
             raise
@@ -184,10 +176,10 @@ class RunRecord:
         """Log density of all readings that were used."""
         return float(sum(row.log_evidence for row in self.store.analyses()))
 
-    def means(self, start_ns: int | None = None, stop_ns: int | None = None) -> FloatArray:
+    def means(self, start_ns: int = NEVER, stop_ns: int = EVER) -> FloatArray:
         """State means after the analyses from one time to another, both included, (n, r)."""
         rows = [row.mean for row in self.store.analyses(start_ns, stop_ns)]
-        return np.array(rows) if rows else np.zeros((0, self.setup.model.dim))
+        return np.array(rows).reshape(-1, self.setup.model.dim)
 
     def belief_at(self, t_ns: int) -> Gaussian:
         """Law of the state at any time from the start on, given the readings up to then.
@@ -195,24 +187,29 @@ class RunRecord:
         Replays from the nearest checkpoint (or from the last call, if that is nearer)
         and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
         While a sensor is in alarm, the 90 % band at its place reaches what it says
-        (:meth:`rfkalman.runs.replay.Filter.widened`); the recursion itself knows nothing of it.
+        (:meth:`rfkalman.runs.batches.BatchFilter.widened`); the recursion itself knows nothing of it.
         """
         # SQLite compares a NumPy integer with its columns as if it were a blob.
         t_ns = int(t_ns)
         start = self.setup.clock.from_model(self.setup.model.start)
         if t_ns < start:
             raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
+        filter_ = self._filter
         with self.store.snapshot():
-            at, belief = self._belief_after(t_ns)
+            # A running store may have rewound since the last call, so what was reached then counts only if it holds.
+            kept = [row.mean.tobytes() for row in self.store.analyses(filter_.head_ns, filter_.head_ns)]
+            if kept != [filter_.belief.mean.tobytes()]:
+                filter_.restart()
+            filter_.reach(self.store, t_ns)
             alarms = self.alarms()
-        on = [(said, alarm.sensor) for alarm in alarms if (said := alarm.said_at(t_ns)) is not None]
+        at, belief = filter_.head_ns, filter_.belief
+        on = [(last, alarm.sensor) for alarm in alarms if (last := alarm.last_at(t_ns)) is not None]
         for (when, value), sensor in sorted(on):
-            if not self.setup.sensors.inside[sensor]:
-                continue
-            stop = max(when, start if at is None else at)
-            belief = self._filter.forecast(belief, at, stop)
-            at, belief = stop, self._filter.widened(belief, stop, sensor, value, WIDTH)
-        return self._filter.forecast(belief, at, t_ns)
+            if self.setup.sensors.inside[sensor]:
+                stop = max(when, start if at == NEVER else at)
+                belief = filter_.widened(filter_.carry(belief, at, stop), stop, sensor, value, WIDTH)
+                at = stop
+        return filter_.carry(belief, at, t_ns)
 
     def consistency(self) -> Consistency:
         """How the readings lie in the bands that were predicted before they were read."""
@@ -236,23 +233,6 @@ class RunRecord:
     def field_at(self, t_ns: int) -> Field:
         """The field at any time from the start on; beyond the last analysis, its forecast."""
         return self.setup.model.field(self.belief_at(t_ns), self.setup.clock.to_model(int(t_ns)))
-
-    def _belief_after(self, t_ns: int) -> tuple[int | None, Gaussian]:
-        last = self.store.last_analysis(t_ns)
-        if last is None:
-            return None, self._filter.initial
-        base: tuple[int | None, Gaussian] = self.store.checkpoint(last) or (None, self._filter.initial)
-        at = self._reached[0]
-        # A running store may have rewound since the last call, so what was reached then counts only if it still holds.
-        if at is not None and at <= last and (base[0] is None or at > base[0]) and self._still_holds():
-            base = self._reached
-        self._reached = self._filter.replay(self.store, base, last)
-        return self._reached
-
-    def _still_holds(self) -> bool:
-        at, belief = self._reached
-        found = list(self.store.analyses(at, at))
-        return bool(found) and found[0].mean.tobytes() == belief.mean.tobytes()
 
     # -- series -------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The sole owner of the belief: stores readings, closes batches, assimilates, checkpoints, rewinds, resumes.
 
 A batch is the set of readings with one batch time. It is closed when a quorum of
-sensors has reached a later one (:class:`~.arrivals.Watermark`), or when the runner
-is told that no more will come, and it is taken in with its readings in the order of
+sensors has reached a later one (:class:`~rfkalman.online.readings.Watermark`), or when
+the runner hears that no more will come, and it is taken in with its readings in the order of
 the sensors. The posterior is therefore a function of the set of readings, not of
 how they arrived.
 
@@ -13,7 +13,7 @@ stored first and processed in the order of time on :meth:`Runner.release`; only 
 lies before earlier work by more than the window is set aside.
 
 Two kinds of transaction, each whole or absent: readings together with the position
-of their source; analyses together with the fates of their readings. What was
+of their source; analyses together with what became of their readings. What was
 stored but not yet processed is processed after a restart.
 
 A checkpoint (mean and root) is written every k analyses, k the columns of the root:
@@ -31,7 +31,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
@@ -43,15 +43,14 @@ import scipy
 
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanWarning
-from ..io._access import discard
 from ..io.readings import Chunk, Position
-from ..io.store import FileMark, Store, StoreError
-from ..io.timestamps import IntArray
+from ..io.store import FileMark, Store, StoreError, discard
 from ..job import Setup
 from ..model.field import Field
+from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, IntArray, Reason, Watermark, before_leap, trusted_end
 from ..statespace.values import Gaussian
-from .arrivals import ALONE, FAR, WINDOW_BATCHES, Marks, Placed, Watermark, before_leap, examine, place, trusted_end
-from .replay import Filter, ResumeError, require_same
+from .arrivals import Placed, place
+from .batches import BatchFilter, ResumeError
 
 __all__ = ["Progress", "Runner"]
 
@@ -72,17 +71,6 @@ class Progress(NamedTuple):
     head_ns: int | None
 
 
-@dataclass(slots=True)
-class _Head:
-    """The last analysed batch and what is remembered around it; copied before a transaction, kept after it."""
-
-    batch_ns: int | None
-    belief: Gaussian
-    since_checkpoint: int
-    seconds: float
-    recent: list[tuple[int, Gaussian]]
-
-
 class Runner:
     """Owns the belief of one run; made by :meth:`open`, used in a ``with`` block.
 
@@ -100,10 +88,10 @@ class Runner:
         self.until_ns = until_ns
         self.ahead_ns = ahead_ns
         self.store = store
-        self._filter = Filter(setup)
-        self._head = _Head(None, self._filter.initial, 0, 0.0, [])
-        root = self._head.belief.root
-        self._most_recent = max(2, min(512, _RECENT_BYTES // (8 * root.size + 1)))
+        # A moment holds two beliefs: the one that arrived and the one that left.
+        keep = _RECENT_BYTES // (16 * setup.model.initial.root.size + 1)
+        self._filter = BatchFilter(setup, max(2, min(512, keep)))
+        self._judge = setup.judge
         self._on_progress: Callable[[Progress], None] | None = None
         self._readings = self._analyses = 0
         self._watermark = Watermark()
@@ -176,12 +164,12 @@ class Runner:
     @property
     def belief(self) -> Gaussian:
         """Law of the state after the last analysed batch."""
-        return self._head.belief
+        return self._filter.belief
 
     @property
     def head_ns(self) -> int | None:
         """Time of the last analysed batch; None before the first."""
-        return self._head.batch_ns
+        return None if self._filter.head_ns == NEVER else self._filter.head_ns
 
     @property
     def watermark_ns(self) -> int | None:
@@ -191,13 +179,12 @@ class Runner:
     @property
     def done(self) -> bool:
         """Whether no reading that could still come (inside the reorder window) belongs before ``until_ns``."""
-        return self.until_ns is not None and self._watermark.floor(self.setup.clock.reorder_ns) > self.until_ns
+        return self.until_ns is not None and self._watermark.floor(self._judge.reorder_ns) > self.until_ns
 
     def field(self) -> Field:
         """The field after the last analysed batch."""
-        head = self._head
-        t = self.setup.model.start if head.batch_ns is None else self.setup.clock.to_model(head.batch_ns)
-        return self.setup.model.field(head.belief, t)
+        t = self.setup.model.start if self.head_ns is None else self.setup.clock.to_model(self.head_ns)
+        return self.setup.model.field(self.belief, t)
 
     def counts(self) -> dict[str, int]:
         """Readings by status, and malformed lines."""
@@ -222,11 +209,9 @@ class Runner:
             )
         self._require_open()
         now, n = time.time_ns(), len(chunk)
-        places = [self.setup.sensors.index(name) for name in chunk.names]
-        by_name = np.array([-1 if row is None else row for row in places], dtype=np.int64)
-        sensor = by_name[chunk.code] if n else np.zeros(0, dtype=np.int64)
+        sensor = self.setup.sensors.indices(chunk.names)[chunk.code] if n else np.zeros(0, dtype=np.int64)
         watermark = self._watermark.copy()
-        placed = self._judged(sensor, chunk.time_ns, chunk.value, watermark, gather=gather, now=now)
+        placed = self._placed(sensor, chunk.time_ns, chunk.value, watermark, gather=gather)
         read_so_far = replace(
             known,
             position=chunk.end,
@@ -263,11 +248,11 @@ class Runner:
         self._readings += n
         self._watermark, self._rewind = watermark, placed.rewind_ns
         if gather:
-            self._tell()
+            self._report_progress()
         else:
             self._process()
 
-    def _judged(
+    def _placed(
         self,
         sensor: IntArray,
         time_ns: IntArray,
@@ -275,47 +260,37 @@ class Runner:
         watermark: Watermark,
         *,
         gather: bool,
-        now: int,
         seq: Sequence[int] | None = None,
     ) -> Placed:
-        latest = None if self.ahead_ns is None else now + self.ahead_ns
-        marks = Marks(self._head.batch_ns, self._rewind)
-        return place(
-            examine(sensor, time_ns, value, self.setup),
-            sensor,
-            time_ns,
-            value,
-            self.setup,
-            self.store,
-            marks,
-            watermark,
-            gather=gather,
-            latest_ns=latest,
+        latest = None if self.ahead_ns is None else time.time_ns() + self.ahead_ns
+        state = (self._judge, self.store, watermark, self._filter.head_ns, self._rewind)
+        return place(sensor, time_ns, value, *state, gather=gather, latest_ns=latest, seq=seq)
+
+    def _judge_again(self, rows: Sequence[tuple[int, int | None, int, float | None]]) -> int | None:
+        """Judge stored readings as if they were gathered now, in a transaction; gives the rewind they ask for."""
+        seq, sensor, when, value = zip(*rows, strict=True)
+        placed = self._placed(
+            np.array([-1 if s is None else s for s in sensor], dtype=np.int64),
+            np.array(when, dtype=np.int64),
+            np.array(value, dtype=np.float64),
+            self._watermark,
+            gather=True,
             seq=seq,
         )
+        self.store.judge_anew(seq, sensor, when, value, *placed[:3])
+        self.store.put_meta({"rewind_ns": placed.rewind_ns})
+        return placed.rewind_ns
 
     def look_again(self) -> int:
         """Judge again the readings that were in the future and whose time has come; gives their number.
 
         They are gathered: :meth:`release` then processes them.
         """
-        now, n = time.time_ns(), 0
-        limit = 2**63 - 1 if self.ahead_ns is None else now + self.ahead_ns
+        limit, n = EVER if self.ahead_ns is None else time.time_ns() + self.ahead_ns, 0
         while rows := self.store.unplaced(limit, _ROWS_AT_ONCE):
-            seq, sensor, when, value = zip(*rows, strict=True)
-            placed = self._judged(
-                np.array(sensor, dtype=np.int64),
-                np.array(when, dtype=np.int64),
-                np.array(value, dtype=np.float64),
-                self._watermark,
-                gather=True,
-                now=now,
-                seq=seq,
-            )
             with self.store.transaction():
-                self.store.judge_anew(seq, sensor, when, value, *placed[:3])
-                self.store.put_meta({"rewind_ns": placed.rewind_ns})
-            self._rewind = placed.rewind_ns
+                rewind = self._judge_again(rows)
+            self._rewind = rewind
             n += len(rows)
         return n
 
@@ -365,23 +340,26 @@ class Runner:
     def release(self) -> None:
         """Process what was gathered; the latest batch stays open for more."""
         self._require_open()
-        at = self._watermark.at
+        at = self._watermark.reached
         latest = self.store.latest_by_sensor(at)
         reached = sorted(batch for _, batch in latest)[-2:-1]
         if len(latest) == 1:
-            single = int(np.count_nonzero(self.setup.sensors.inside)) == 1
             own = self.store.latest_batches(ALONE, sensor=latest[0][0])
-            if single or (len(own) == ALONE and (at is None or own[0] > at)):
+            if self._judge.has_one_sensor or (len(own) == ALONE and own[0] > at):
                 reached = own[-2:-1]
-        if reached and (at is None or reached[0] > at):
-            target = self._without_leap(reached[0])
-            if at is None or target > at:
-                self._move_watermark(target)
+        if reached and (target := self._without_leap(reached[0])) > at:
+            # Time has come here in one leap: the automatic window is counted in the batches of the store.
+            moved = self._watermark.copy()
+            moved.move_to(target)
+            moved.behind = self.store.latest_batches(WINDOW_BATCHES, to_ns=target)[:: WINDOW_BATCHES // 10]
+            with self.store.transaction():
+                self.store.put_meta({"watermark": moved.as_text()})
+            self._watermark = moved
         self._process()
 
     def _without_leap(self, batch_ns: int) -> int:
         """A batch, or the one before it if one or two last readings have leapt there, whoever sent them."""
-        before = before_leap(self.store.latest_batches(100), self.setup.clock.ahead_ns)
+        before = before_leap(self.store.latest_batches(100), self._judge.ahead_ns)
         if before is None or before >= batch_ns or self.store.n_after(before) > 2:
             return batch_ns
         return before
@@ -392,29 +370,19 @@ class Runner:
         Only readings far ahead of all others (a clock that went wrong) go on waiting.
         """
         self.release()
-        latest = self.store.latest_by_sensor(self._watermark.at)
         end = self._watermark.at
-        if latest:
+        if latest := self.store.latest_by_sensor(self._watermark.reached):
             furthest = max(latest, key=lambda item: item[1])[0]
             own = self.store.latest_batches(100, sensor=furthest)
             network = [] if end is None else self.store.latest_batches(100, to_ns=end)
-            end = trusted_end(end, own, network, self.setup.clock.ahead_ns)
+            end = trusted_end(end, own, network, self._judge.ahead_ns)
             end = None if end is None else self._without_leap(end)
         if end is not None and end != self._closed:
             with self.store.transaction():
                 self.store.put_meta({"closed_ns": end})
-                self.store.set_far(end, FAR)
+                self.store.set_far(end, Reason.FAR)
             self._closed = end
             self._process()
-
-    def _move_watermark(self, batch_ns: int) -> None:
-        """Time has come to a batch in one leap: the automatic window is counted in the batches of the store."""
-        moved = self._watermark.copy()
-        moved.move_to(batch_ns)
-        moved.behind = self.store.latest_batches(WINDOW_BATCHES, to_ns=batch_ns)[:: WINDOW_BATCHES // 10]
-        with self.store.transaction():
-            self.store.put_meta({"watermark": moved.as_text()})
-        self._watermark = moved
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -423,8 +391,14 @@ class Runner:
         if not self._is_open:
             return
         self._is_open = False
+        head = self._filter
         try:
-            self._write_checkpoint()
+            with self.store.transaction():
+                if head.unsaved:
+                    self.store.put_checkpoint(head.head_ns, head.belief)
+                self.store.event(
+                    "closed", f"{self._readings} readings and {self._analyses} analyses since it was opened"
+                )
         finally:
             self.store.close()
 
@@ -441,13 +415,6 @@ class Runner:
             self._is_open = False
             self.store.close()
 
-    def _write_checkpoint(self) -> None:
-        head = self._head
-        with self.store.transaction():
-            if head.batch_ns is not None and head.since_checkpoint:
-                self.store.put_checkpoint(head.batch_ns, head.belief)
-            self.store.event("closed", f"{self._readings} readings and {self._analyses} analyses since it was opened")
-
     def _require_open(self) -> None:
         if not self._is_open:
             raise ResumeError("this runner is closed; open the run again.")
@@ -455,35 +422,29 @@ class Runner:
     # -- inside: opening ----------------------------------------------------------------------------------------------
 
     def _begin(self, facts: dict[str, str], rebuild: bool) -> None:
-        store, setup = self.store, self.setup
+        store, setup, versions = self.store, self.setup, json.dumps(_versions())
         store.look_over(rebuilding=rebuild)
         meta = store.meta()
-        marks = self._filter.fingerprint
+        coordinates = {"fingerprint": self._filter.fingerprint, "versions": versions}
         if "hash" not in meta:
             with store.transaction():
-                store.put_meta(
-                    {
-                        **facts,
-                        "hash": setup.hash,
-                        "configuration": setup.configuration,
-                        "fingerprint": marks,
-                        "versions": json.dumps(_versions()),
-                        "created_ns": time.time_ns(),
-                    }
-                )
+                started = {"hash": setup.hash, "configuration": setup.configuration}
+                store.put_meta({**facts, **started, **coordinates, "created_ns": time.time_ns()})
                 store.put_sensors(setup.sensors.ids)
-                store.event("created", json.dumps(_versions()))
+                store.event("created", versions)
             return
-        require_same(meta, setup, str(store.path))
-        if meta["fingerprint"] != marks and not rebuild:
-            raise ResumeError(
-                f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
-                "library, thread count or version of rfkalman), so its stored beliefs cannot be continued. Resume "
-                "where it was written, or rebuild (--rebuild): all readings are in the store and are analysed anew."
-            )
+        self._filter.require_same(store, rebuild=rebuild)
         was_closed = "closed_ns" in meta
         if rebuild:
-            self._judge_all_anew(marks)
+            # All stored readings are judged as if they were gathered now, from nothing; whole or not at all.
+            with store.transaction():
+                store.forget_from(NEVER)
+                store.put_meta(coordinates | dict.fromkeys(("watermark", "watermark_ns", "closed_ns", "rewind_ns")))
+                last = 0
+                while rows := store.arrived_after(last, _ROWS_AT_ONCE):
+                    self._judge_again(rows)
+                    last = rows[-1][0]
+                store.event("rebuilt", versions)
             meta = store.meta()
         if "watermark" in meta:
             self._watermark = Watermark.from_text(meta["watermark"])
@@ -498,59 +459,21 @@ class Runner:
             self.flush()
         self._process()
 
-    def _judge_all_anew(self, fingerprint: str) -> None:
-        """All stored readings as if they were gathered now, from nothing; whole or not at all."""
-        store, last = self.store, 0
-        with store.transaction():
-            store.forget_from(-(2**63))
-            store.put_meta(
-                {
-                    "fingerprint": fingerprint,
-                    "versions": json.dumps(_versions()),
-                    "watermark": None,
-                    "watermark_ns": None,
-                    "closed_ns": None,
-                    "rewind_ns": None,
-                }
-            )
-            now = time.time_ns()
-            while rows := store.arrived_after(last, _ROWS_AT_ONCE):
-                seq, sensor, when, value = zip(*rows, strict=True)
-                placed = self._judged(
-                    np.array([-1 if s is None else s for s in sensor], dtype=np.int64),
-                    np.array(when, dtype=np.int64),
-                    np.array(value, dtype=np.float64),
-                    Watermark(),
-                    gather=True,
-                    now=now,
-                    seq=seq,
-                )
-                store.judge_anew(seq, sensor, when, value, *placed[:3])
-                last = seq[-1]
-            store.event("rebuilt", json.dumps(_versions()))
-
     def _restore(self) -> None:
         """The belief after the last analysis, from the last checkpoint; compared with the mean that was stored."""
-        store = self.store
-        last = store.last_analysis()
-        if last is None:
-            return
-        base = store.checkpoint(last)
-        start: tuple[int | None, Gaussian] = (None, self._filter.initial) if base is None else base
-        at, belief = self._filter.replay(store, start, last)
-        n = len(store.analysis_times_between(start[0], last))
-        self._head = _Head(at, belief, n, 0.0, [] if at is None else [(at, belief)])
-        [stored] = store.analyses(last, last)
-        with store.transaction():
-            store.event("resumed", f"{n} analyses replayed; {json.dumps(_versions())}")
-        if belief.mean.tobytes() != stored.mean.tobytes():
-            warnings.warn(
-                f"replaying {n} analyses on this machine gives other bits than {store.path} holds (largest difference "
-                f"{float(np.abs(belief.mean - stored.mean).max()):.2g}): another linear-algebra library, version or "
-                "thread count. The run goes on, correct to rounding but not bit for bit.",
-                RFKalmanWarning,
-                stacklevel=4,
-            )
+        store, head = self.store, self._filter
+        for stored in list(store.analyses(store.last_analysis())):
+            n = head.unsaved = head.reach(store, stored.batch_ns)
+            with store.transaction():
+                store.event("resumed", f"{n} analyses replayed; {json.dumps(_versions())}")
+            if head.belief.mean.tobytes() != stored.mean.tobytes():
+                warnings.warn(
+                    f"replaying {n} analyses on this machine gives other bits than {store.path} holds (largest "
+                    f"difference {float(np.abs(head.belief.mean - stored.mean).max()):.2g}): another linear-algebra "
+                    "library, version or thread count. The run goes on, correct to rounding but not bit for bit.",
+                    RFKalmanWarning,
+                    stacklevel=4,
+                )
 
     # -- inside: processing -------------------------------------------------------------------------------------------
 
@@ -558,93 +481,61 @@ class Runner:
         if self._rewind is not None:
             self._go_back(self._rewind)
         while self._go_on():
-            self._tell()
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
-            self._on_progress(Progress(self._readings, self._analyses, self._head.batch_ns))
+            self._on_progress(Progress(self._readings, self._analyses, self.head_ns))
 
     def _go_on(self) -> bool:
         """Analyse some closed batches in one transaction; False when there are none."""
-        limit = self._closed_through()
-        if limit is None:
-            return False
-        batch = self.store.next_batch(self._head.batch_ns)
+        limit, batch = self._closed_through(), self.store.next_batch(self._filter.head_ns)
         if batch is None or batch > limit:
             return False
-        work, n, started = self._working_copy(), 0, time.perf_counter()
+        head, n, started = self._filter.copy(), 0, time.perf_counter()
         with self.store.transaction():
             while batch is not None and batch <= limit and n < _BATCHES_PER_COMMIT:
-                self._analyse(work, batch)
+                self._analyse(head, batch)
                 n += 1
                 if time.perf_counter() - started > _SECONDS_PER_COMMIT:
                     break
                 batch = self.store.next_batch(batch)
-        self._head = work
+        self._filter = head
         self._analyses += n
         return True
 
     def _go_back(self, target: int) -> None:
         """Analyse anew from the batch at ``target`` to the present; readers see the old analyses until all are done."""
-        old = self._head
-        assert old.batch_ns is not None
-        bases: list[tuple[int | None, Gaussian]] = [(None, self._filter.initial)]
-        stored = self.store.checkpoint(target - 1)
-        if stored is not None:
-            bases.append(stored)
-        bases += [(at, belief) for at, belief in old.recent if at < target]
-        base = max(bases, key=lambda item: -(2**63) if item[0] is None else item[0])
-        n = 0
+        head, present, n = self._filter.copy(), self._filter.head_ns, 0
         with self.store.transaction():
-            at, belief = self._filter.replay(self.store, base, target - 1)
+            head.reach(self.store, target - 1)
             self.store.forget_from(target)
-            since = 0 if at is None else self._since_checkpoint(at)
-            work = _Head(at, belief, since, 0.0, [item for item in old.recent if item[0] < target])
-            batch = self.store.next_batch(at)
-            while batch is not None and batch <= old.batch_ns:
-                self._analyse(work, batch)
+            stored = self.store.checkpoint(head.head_ns)
+            head.unsaved = len(self.store.analysis_times(NEVER if stored is None else stored[0], head.head_ns))
+            head.seconds = 0.0
+            batch = self.store.next_batch(head.head_ns)
+            while batch is not None and batch <= present:
+                self._analyse(head, batch)
                 n += 1
                 batch = self.store.next_batch(batch)
             self.store.put_meta({"rewind_ns": None})
             self.store.event("rewound", f"{n} analyses from {target} on")
-        self._head, self._rewind = work, None
+        self._filter, self._rewind = head, None
         self._analyses += n
 
-    def _since_checkpoint(self, at: int) -> int:
-        stored = self.store.checkpoint(at)
-        return len(self.store.analysis_times_between(None if stored is None else stored[0], at))
-
-    def _analyse(self, work: _Head, batch_ns: int) -> None:
-        started = time.perf_counter()
-        ahead = self._filter.forecast(work.belief, work.batch_ns, batch_ns)
-        found = self._filter.evaluate(ahead, batch_ns, self.store.batch(batch_ns))
-        self.store.set_fates(found.fates)
+    def _analyse(self, head: BatchFilter, batch_ns: int) -> None:
+        found = head.analyse(batch_ns, self.store.batch(batch_ns))
+        self.store.set_outcomes(found.outcomes)
         self.store.put_analysis(found.row)
-        work.batch_ns, work.belief = batch_ns, found.belief
-        work.since_checkpoint += 1
-        work.seconds += time.perf_counter() - started
-        if work.since_checkpoint >= found.belief.root.shape[1] or work.seconds > _CHECKPOINT_SECONDS:
-            self.store.put_checkpoint(batch_ns, found.belief)
-            work.since_checkpoint, work.seconds = 0, 0.0
-        if self.setup.clock.reorder_ns != 0:
-            work.recent.append((batch_ns, found.belief))
-            self._forget_old(work.recent)
+        if head.unsaved >= head.belief.root.shape[1] or head.seconds > _CHECKPOINT_SECONDS:
+            self.store.put_checkpoint(batch_ns, head.belief)
+            head.unsaved, head.seconds = 0, 0.0
+        head.forget(self._watermark.floor(self._judge.reorder_ns))
 
-    def _forget_old(self, recent: list[tuple[int, Gaussian]]) -> None:
-        """Drop beliefs that no late reading can reach (one before the window stays as a base), and beyond the bound."""
-        horizon = self._watermark.floor(self.setup.clock.reorder_ns)
-        reached = next((i for i, (at, _) in enumerate(recent) if at >= horizon), len(recent))
-        del recent[: max(0, reached - 1, len(recent) - self._most_recent)]
-
-    def _working_copy(self) -> _Head:
-        head = self._head
-        return replace(head, recent=list(head.recent))
-
-    def _closed_through(self) -> int | None:
+    def _closed_through(self) -> int:
         """The latest batch time that may be analysed."""
-        reached = [] if self._watermark.at is None else [self._watermark.at - 1]
-        through = max(reached + ([] if self._closed is None else [self._closed]), default=None)
-        return through if through is None or self.until_ns is None else min(through, self.until_ns)
+        through = max(self._watermark.reached - 1, NEVER if self._closed is None else self._closed)
+        return through if self.until_ns is None else min(through, self.until_ns)
 
 
 def _versions() -> dict[str, str]:

@@ -16,11 +16,9 @@ import numpy as np
 from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
 
 from ..core.checks import FloatArray
-from ..io.store import Status, Store
-from ..io.timestamps import IntArray
+from ..io.store import Store
 from ..job import Setup
-from .arrivals import FAR, FUTURE, OLDER
-from .replay import CONFLICT
+from ..online.readings import IntArray, Reason, Status
 
 __all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of", "waiting_of"]
 
@@ -104,7 +102,7 @@ def consistency_of(store: Store, setup: Setup) -> Consistency:
         if rows
         else [np.zeros(0, dtype=np.int64)] * 3
     )
-    total, conflicts = int(n.sum()), store.reasons().get("duplicate", {}).get(CONFLICT, 0)
+    total, conflicts = int(n.sum()), store.reasons().get("duplicate", {}).get(Reason.CONFLICT, 0)
     ids = setup.sensors.ids
     if not total:
         return Consistency(0, None, None, None, (), conflicts, _conflict_words(conflicts))
@@ -209,8 +207,9 @@ class Aside:
 def aside_of(store: Store, setup: Setup, unit: str, say_time: Callable[[int], str]) -> Aside:
     """What was set aside, most frequent reason first; ``unit`` of the readings, ``say_time`` writes a time."""
     counts, reasons = store.counts(), store.reasons()
+    conflicts = reasons.get("duplicate", {}).get(Reason.CONFLICT, 0)
     found: list[tuple[int, str, Callable[[], str]]] = [
-        (reasons.get("duplicate", {}).get(CONFLICT, 0), "contradicting another", lambda: "one of two values is wrong"),
+        (conflicts, "contradicting another", lambda: "one of two values is wrong"),
         (counts["out of range"], "out of range", lambda: _range_remedy(store, setup, unit)),
         (counts["late"], "late", lambda: _late_remedy(store, setup)),
         (counts["gated"], "gated", lambda: _gate_remedy(store)),
@@ -254,9 +253,9 @@ def _names_remedy(names: list[str]) -> str:
 
 
 def _outside_remedy(store: Store, setup: Setup, reason: str, say_time: Callable[[int], str]) -> str:
-    if reason == "before the start":
+    if reason == Reason.BEFORE:
         return f'time.start = "{say_time(store.earliest(reason))}" would have kept them'
-    if reason == "outside the domain":
+    if reason == Reason.ELSEWHERE:
         inside = np.asarray(setup.sensors.inside, dtype=np.bool_)
         names = [setup.sensors.ids[i] for i in np.flatnonzero(~inside)]
         return f"a domain that holds {', '.join(names[:LISTED])}, or other coordinates, would have kept them"
@@ -270,13 +269,13 @@ def _most(table: dict[str, int]) -> list[str]:
 def waiting_of(store: Store, setup: Setup, say_time: Callable[[int], str]) -> tuple[str, ...]:
     """Sentences about readings whose turn has not come because of what their clocks say, or has passed."""
     found = []
-    told = store.reasons()
-    if n := told.get("late", {}).get(OLDER, 0):
-        found.append(f"{OLDER}: {_counted(n, 'reading')}; --rebuild takes them in")
-    reasons = told.get("waiting", {})
+    why = store.reasons()
+    if n := why.get("late", {}).get(Reason.OLDER, 0):
+        found.append(f"{Reason.OLDER}: {_counted(n, 'reading')}; --rebuild takes them in")
+    reasons = why.get("waiting", {})
     for reason, remedy in (
-        (FAR, "a clock that went wrong? They are used when others get there; a larger time.ahead takes them in"),
-        (FUTURE, "they are used when that time has come; is a clock wrong, or a zone?"),
+        (Reason.FAR, "a clock that went wrong? They are used when others get there; a larger time.ahead takes them in"),
+        (Reason.FUTURE, "they are used when that time has come; is a clock wrong, or a zone?"),
     ):
         if n := reasons.get(reason, 0):
             some = ", ".join(f"{setup.sensors.ids[s]} at {say_time(t)}" for s, t in store.waiting_for(reason, LISTED))
@@ -309,7 +308,7 @@ class Alarm(NamedTuple):
         values = " to ".join(dict.fromkeys(ends)) or "no finite value"
         return f"{self.n} readings in a row set aside: {f'{values} {unit}'.strip()}, {self.reason}"
 
-    def said_at(self, t_ns: int) -> tuple[int, float] | None:
+    def last_at(self, t_ns: int) -> tuple[int, float] | None:
         """When the sensor last spoke up to a time and the median of its last readings; None: not in alarm then."""
         seen = int(np.searchsorted(self.time_ns, t_ns, side="right"))
         over = self.used_again_ns is not None and self.used_again_ns <= t_ns

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ..io.store import DamageError, Store
 from ..job import Setup
-from ..statespace.values import Gaussian
-from .replay import Filter, require_same
+from ..online.readings import EVER
+from .batches import BatchFilter
 
 __all__ = ["Verified", "verify"]
 
@@ -44,7 +44,7 @@ def verify(
     setup : Setup, optional
         Replays the readings from the start: means, evidence and checkpoints are compared bit for bit.
     progress : callable, optional
-        Told how many analyses were computed again.
+        Called with the number of analyses computed again.
     """
     try:
         store = Store.reader(path)
@@ -54,14 +54,14 @@ def verify(
         found = [str(error) for error in store.damage()]
         replayed = 0
         if setup is not None and not found:
-            require_same(store.meta(), setup, str(path))
+            filter_ = BatchFilter(setup)
+            filter_.require_same(store, rebuild=True)
             try:
                 with store.snapshot():
-                    for text in _differences(store, setup):
-                        if text:
-                            found.append(text)
-                            if len(found) >= _ENOUGH:
-                                break
+                    for difference in _differences(store, filter_):
+                        found += [difference] if difference else []
+                        if len(found) >= _ENOUGH:
+                            break
                         replayed += 1
                         if progress is not None:
                             progress(replayed)
@@ -73,10 +73,10 @@ def verify(
         store.close()
 
 
-def _differences(store: Store, setup: Setup) -> Iterator[str]:
+def _differences(store: Store, filter_: BatchFilter) -> Iterator[str]:
     """One text per analysis: empty where the computation gives the stored bits."""
-    filter_ = Filter(setup)
-    if store.meta().get("fingerprint") != filter_.fingerprint:
+    meta = store.meta()
+    if meta.get("fingerprint") != filter_.fingerprint:
         yield (
             f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
             "library, thread count or version), so its analyses cannot be compared here; "
@@ -84,23 +84,16 @@ def _differences(store: Store, setup: Setup) -> Iterator[str]:
         )
         return
     checkpoints = set(store.checkpoint_times().tolist())
-    rewind = store.meta().get("rewind_ns")
-    at: int | None = None
-    belief: Gaussian = filter_.initial
     for row in store.analyses():
-        if rewind is not None and row.batch_ns >= int(rewind):
+        if row.batch_ns >= int(meta.get("rewind_ns", EVER)):
             return  # these are to be made again anyway
-        post = filter_.take_in(filter_.forecast(belief, at, row.batch_ns), row.batch_ns, *store.used(row.batch_ns))
+        post = filter_.take_in(row.batch_ns, *store.used(row.batch_ns))
         same = post.mean.tobytes() == row.mean.tobytes() and post.log_evidence == row.log_evidence
         if same and row.batch_ns in checkpoints:
             kept = store.checkpoint(row.batch_ns)
             same = kept is not None and kept[1].root.tobytes("F") == post.root.tobytes("F")
-        yield (
-            ""
-            if same
-            else (
-                f"{store.path}: the analysis of batch {row.batch_ns} is not what its readings give on this machine "
-                "(another version or machine, or damage); --rebuild analyses the stored readings anew."
-            )
+        again = (
+            f"{store.path}: the analysis of batch {row.batch_ns} is not what its readings give on this machine "
+            "(another version or machine, or damage); --rebuild analyses the stored readings anew."
         )
-        at, belief = row.batch_ns, post
+        yield "" if same else again

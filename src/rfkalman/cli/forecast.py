@@ -1,0 +1,119 @@
+"""``rfkalman forecast``: the field ahead of the readings, as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ..core.checks import FloatArray
+from ..core.errors import ShapeError, ValueRangeError
+from ..io.export import guarded
+from ..problem import Setup
+from ..problem.schema import LIMITS
+from . import shared
+from .app import debug_option, emit, json_option, progress_bar, remark
+
+MAX_TIMES = 1000
+
+
+def forecast(
+    problem: shared.problem_argument,
+    at: Annotated[list[str] | None, typer.Option(help="A time to look at; may be given many times.")] = None,
+    ahead: Annotated[str | None, typer.Option(help="Look this far beyond the last reading, such as '24 h'.")] = None,
+    steps: Annotated[int, typer.Option(min=1, max=MAX_TIMES, help="Number of times within --ahead.")] = 6,
+    points: Annotated[
+        Path | None, typer.Option(help="Places (CSV with the axes as columns); the sensors by default.")
+    ] = None,
+    threshold: Annotated[list[float] | None, typer.Option(help="Give the probability of exceeding this value.")] = None,
+    level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the intervals.")] = 0.9,
+    out: shared.folder_option = None,
+    as_json: json_option = False,
+    debug: debug_option = False,
+) -> None:
+    """The field ahead of the readings (or at any time) with bands and exceedance probabilities, as a table."""
+    setup = shared.load(problem, quiet=True)
+    labels, thresholds = setup.labels, threshold if threshold else list(setup.output.thresholds)
+    with shared.open_run(setup, out) as found:
+        last = found.record.end_ns
+        for alarm, text in shared.alarms_of(setup, found):
+            if alarm["until"] is None:
+                remark(text)
+        times = [shared.moment(setup, text, "--at") for text in at or []]
+        if ahead is not None or not times:
+            times += _times_ahead(setup, last, ahead, steps)
+        start = setup.clock.from_model(setup.model.start)
+        if times and min(times) < start:
+            early = next(t for t in times if t < start)
+            raise ValueRangeError(
+                f"--at {shared.said_time(setup, early)} lies before the start of the problem, "
+                f"{shared.said_time(setup, start)}."
+            )
+        names, places = _places(setup, points)
+        rows: list[dict[str, Any]] = []
+        with progress_bar() as bars:
+            for t in bars.track(times, description="forecasting"):
+                field = found.field(t)
+                low, high = field.interval(places, level)
+                values = {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
+                values |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
+                for i, name in enumerate(names):
+                    row = {"time": shared.said_time(setup, t), "place": name}
+                    row |= dict(zip(labels.axes, places[i].tolist(), strict=True))
+                    rows.append(row | {key: float(column[i]) for key, column in values.items()})
+    end = None if last is None else shared.said_time(setup, last)
+    facts = {"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows}
+    emit(facts)
+    if not as_json:
+        typer.echo(_as_csv(rows), nl=False)
+
+
+def _times_ahead(setup: Setup, last: int | None, ahead: str | None, steps: int) -> list[int]:
+    """Regular times beyond the last reading; by default six steps of the problem, or six of its units."""
+    clock = setup.clock
+    base = clock.from_model(setup.model.start) if last is None else last
+    default = 6.0 if clock.step_ns is None else 6.0 * clock.step_ns / clock.unit_ns
+    span = setup.problem.units.convert(ahead if ahead is not None else default, "duration")
+    if not span * clock.unit_ns < 3.2e18:
+        raise ValueRangeError(f"--ahead {ahead!r} is more than a hundred years; give a shorter one.")
+    return [base + round(span * clock.unit_ns * k / steps) for k in range(1, steps + 1)]
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    table = io.StringIO()
+    writer = csv.DictWriter(table, fieldnames=list(rows[0]))
+    writer.writeheader()
+    for row in rows:
+        cells = {k: f"{v:.6g}" if math.isfinite(v) else "" for k, v in row.items() if isinstance(v, float)}
+        writer.writerow(row | cells | {"place": guarded(row["place"])})
+    return table.getvalue()
+
+
+def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:
+    if table is None:
+        inside = np.flatnonzero(setup.sensors.inside)
+        return [setup.sensors.ids[i] for i in inside], setup.sensors.coords[inside]
+    try:
+        if table.exists() and (not table.is_file() or table.stat().st_size > LIMITS["table_bytes"]):
+            raise ShapeError(f"--points {table}: give an ordinary file of at most {LIMITS['table_bytes']} bytes.")
+        with open(table, encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ShapeError(f"{table} is not a CSV table in UTF-8: {error}.") from error
+    axes = setup.labels.axes
+    if not rows or any(axis not in rows[0] for axis in axes):
+        found = ", ".join(rows[0]) if rows else "no rows"
+        raise ShapeError(
+            f"{table} must have the columns {', '.join(axes)} (and optionally name), in {setup.labels.length_unit}; "
+            f"it has {found}."
+        )
+    try:
+        coords = np.array([[float(row[axis]) for axis in axes] for row in rows])
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{table}: a coordinate is not a number ({error}).") from error
+    return [row.get("name") or str(i + 1) for i, row in enumerate(rows)], coords

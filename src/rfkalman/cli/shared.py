@@ -1,0 +1,241 @@
+"""What the commands about runs share: opening problems and records, reading times, saying what a run has found."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import typer
+
+from ..core.errors import RFKalmanError, ValueRangeError
+from ..io.archive import save
+from ..model.model import UnknownReport
+from ..problem import Problem, Setup
+from ..problem.certify import certify_problem
+from ..problem.tables import moment_ns, moments
+from ..report.page import SECTIONS, unknown_measures, write_report
+from ..runs.session import STORE, Run
+from .app import progress_bar, remark, say
+
+__all__ = [
+    "alarms_of",
+    "command_line",
+    "folder_option",
+    "load",
+    "moment",
+    "open_run",
+    "problem_argument",
+    "said_time",
+    "say_found",
+    "say_written",
+    "strict_option",
+    "verdict",
+    "write_outputs",
+    "write_page",
+]
+
+#: A posterior further than this from its prior deserves a word: the prior, or the model around it, may be wrong.
+SURPRISING = 3.0
+#: Alarms on the terminal, the latest ones; values of an unknown.
+ALARMS_SHOWN, VALUES_SHOWN = 10, 6
+
+problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
+folder_option = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; output.folder of the problem by default.")
+]
+strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 on warnings about consistency and alarms.")]
+
+
+# -- before a run -----------------------------------------------------------------------------------------------------
+
+
+def load(path: Path, *, quiet: bool = False) -> Setup:
+    """What a problem file builds; says every default and automatic choice."""
+    problem = Problem.from_toml(path)
+    with progress_bar() as bars:
+        bars.add_task("building the model", total=None, what="")
+        setup = problem.build()
+    if not quiet:
+        for note in (*setup.notes, *(f"warning: {text}" for text in setup.warnings)):
+            say(f"  {note}")
+    return setup
+
+
+def place_of(setup: Setup, out: Path | None) -> Path:
+    """The folder of a run."""
+    return setup.output.folder if out is None else out
+
+
+def open_run(setup: Setup, out: Path | None) -> Run:
+    """The run in its folder; a clear word where there is none."""
+    path = place_of(setup, out) / STORE
+    if not path.is_file():
+        raise ValueRangeError(f"there is no run in {path.parent}; `rfkalman run` makes one.")
+    return Run(setup, path)
+
+
+def moment(setup: Setup, text: str, option: str) -> int:
+    """A time on the command line: a date as in the problem file, or a number in its unit for relative clocks."""
+    if not setup.clock.relative:
+        return moment_ns(setup.problem, option, text, moments(setup.problem))
+    try:
+        return setup.clock.from_model(float(text))
+    except ValueError:
+        raise ValueRangeError(
+            f"{option} {text!r}: times are numbers in {setup.labels.time_unit} here, not dates."
+        ) from None
+
+
+def said_time(setup: Setup, t_ns: int) -> str:
+    """A time for people: in the zone of the problem, or a duration."""
+    if setup.clock.relative:
+        return f"{setup.clock.to_model(t_ns):.6g} {setup.labels.time_unit}"
+    zone = ZoneInfo(setup.clock.zone) if setup.clock.zone else UTC
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_ns // 1000)
+    return moment.astimezone(zone).isoformat(sep=" ", timespec="minutes")
+
+
+def shown(path: Path) -> str:
+    """A path for people and machines: relative to here where it lies below, as it was given otherwise."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def command_line() -> str:
+    """The command as it was typed."""
+    return shlex.join(["rfkalman", *sys.argv[1:]])
+
+
+# -- after a run ------------------------------------------------------------------------------------------------------
+
+
+def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
+    """The posterior archive, and the report where it is wanted."""
+    folder = finished.path.parent
+    written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
+    return [*written, write_page(setup, finished, folder / "report.html")] if report else written
+
+
+def write_page(setup: Setup, finished: Run, target: Path, *, quick: bool = True) -> Path:
+    """The report; where certificates cannot be asked, it says so and goes without them."""
+    with progress_bar() as bars:
+        task = bars.add_task("report", total=SECTIONS + 1, what="certificates")
+        try:
+            certificates = certify_problem(
+                setup.problem, progress=lambda text: bars.update(task, what=text), setup=setup, quick=quick
+            )
+        except RFKalmanError as error:
+            remark(f"the report has no certificates: {error}")
+            certificates = None
+        return write_report(
+            finished.record,
+            setup,
+            target,
+            command=command_line(),
+            certificates=certificates,
+            progress=lambda part: bars.update(task, advance=1, what=part),
+        )
+
+
+def say_written(written: Iterable[Path]) -> list[str]:
+    """Name the files that were written, for people; gives the names."""
+    names = [shown(path) for path in written]
+    for name in names:
+        say(f"wrote {name}")
+    return names
+
+
+def say_found(setup: Setup, finished: Run) -> None:
+    """What became of the readings, how far the run came, and what was found about every unknown."""
+    counts, last = finished.counts, finished.last_ns
+    some = ", ".join(f"{n} {name}" for n, name in sorted(((n, name) for name, n in counts.items() if n), reverse=True))
+    say(f"{sum(counts.values())} arrived: {some}" if some else "none arrived")
+    if last is not None:
+        say(f"last analysis {said_time(setup, last)}; log evidence {finished.record.log_evidence:.2f}")
+    for found in unknown_numbers(setup, finished).values():
+        values = list(zip(found["mean"], found["std"], found["identified"], strict=True))
+        some = ", ".join(
+            f"{m:.4g} +- {s:.2g} {found['unit']} ({max(0, round(100 * i))} % identified)"
+            for m, s, i in values[:VALUES_SHOWN]
+        )
+        more = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
+        far = found["prior_stds_away"]
+        warned = f"; warning: {far:.1f} prior standard deviations from what was assumed" if far > SURPRISING else ""
+        say(f"  {found['title']}: {some}{more}{warned}")
+
+
+def unknown_numbers(setup: Setup, finished: Run) -> dict[str, dict[str, Any]]:
+    """What was found about every unknown, in the units people use."""
+    measures = unknown_measures(setup)
+    return {
+        name: {
+            "title": measures[name].title,
+            "unit": measures[name].unit,
+            "mean": (measures[name].factor * found.mean).tolist(),
+            "std": (measures[name].factor * found.std).tolist(),
+            "identified": found.identified.tolist(),
+            "prior_stds_away": _surprise(setup, found),
+        }
+        for name, found in finished.unknowns().items()
+    }
+
+
+def _surprise(setup: Setup, found: UnknownReport) -> float:
+    """How far the posterior of an unknown lies from its prior, in standard deviations of the prior; the largest."""
+    (block,) = (block for block in setup.model.blocks if block.name == found.name)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = found.std / np.sqrt(1.0 - found.identified)
+        far = np.abs(found.mean - block.mean) / before
+    return float(np.max(far[np.isfinite(far)], initial=0.0))
+
+
+def alarms_of(setup: Setup, finished: Run) -> list[tuple[dict[str, Any], str]]:
+    """Sensors that were or are in alarm, in the order of time: for JSON, and in words."""
+    found = []
+    for alarm in finished.record.alarms():
+        facts = {
+            "sensor": setup.sensors.ids[alarm.sensor],
+            "kind": alarm.kind,
+            "since": said_time(setup, int(alarm.time_ns[0])),
+            "until": None if alarm.used_again_ns is None else said_time(setup, int(alarm.time_ns[-1])),
+            "n": alarm.n,
+            "evidence": alarm.evidence(setup.labels.unit),
+        }
+        until = "still so" if facts["until"] is None else f"until {facts['until']}"
+        found.append((facts, f"alarm: sensor {facts['sensor']} since {facts['since']}, {until}: {facts['evidence']}"))
+    return found
+
+
+def verdict(setup: Setup, finished: Run, *, strict: bool) -> tuple[dict[str, Any], bool]:
+    """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
+    record, say_time = finished.record, lambda t_ns: said_time(setup, t_ns)
+    consistency, aside = record.consistency(), record.aside(setup.labels.unit, say_time)
+    alarms, waiting = alarms_of(setup, finished), record.waiting(say_time)
+    say(consistency.line)
+    for text in consistency.warnings:
+        remark(f"warning: {text}")
+    for _, text in alarms[-ALARMS_SHOWN:]:
+        remark(text)
+    if len(alarms) > ALARMS_SHOWN:
+        remark(f"alarm: {len(alarms) - ALARMS_SHOWN} earlier ones; --json has all")
+    for text in waiting:
+        remark(f"warning: {text}")
+    if aside.is_much:
+        remark(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside")
+        for text in aside.remedies:
+            remark(f"  {text}")
+    facts = {
+        "consistency": consistency.numbers(),
+        "set_aside": aside.numbers(),
+        "alarms": [facts for facts, _ in alarms],
+        "waiting": list(waiting),
+    }
+    return facts, aside.is_much or (strict and bool(consistency.warnings or alarms))

@@ -1,0 +1,291 @@
+"""The assimilator of a built problem, batch by batch: what runner, record and verification share.
+
+Everything here is a function of the setup, the belief before and the readings in
+the order of their sensors; nothing depends on when a reading arrived, on what was
+cached, or on how often the process was started. That is why a replay gives the
+same bits. The kernel of an analysis is chosen from the belief and the batch alone,
+and no constant gain is used: its switch would depend on the path.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import hashlib
+import math
+import time
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from ..core.checks import FloatArray, frozen
+from ..core.errors import ResumeError, ValueRangeError
+from ..filters import kalman
+from ..io.digests import reading_digests, used_digest
+from ..io.store import AnalysisRow, BatchRows, Outcome, Store
+from ..job import Setup
+from ..model.model import Model
+from ..model.sensors import Functional
+from ..online.assimilator import Assimilator, Moment
+from ..online.readings import NEVER, IntArray, Status
+from ..statespace.values import Gaussian, Observation
+
+__all__ = ["Analysed", "BatchFilter", "ResumeError", "predict"]
+
+#: Up to this many numbers the rows of all sensors are held at once; beyond, each batch evaluates its own.
+_ALL_ROWS = 1 << 25
+
+#: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
+#: certain.
+_WIDEST, _CERTAIN = 10.0, 1e-8
+#: A number that outgrows the machine is looked for in the result, and said; it need not be said by NumPy before.
+_BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
+
+
+class Analysed(NamedTuple):
+    """What is stored of a batch, its readings judged and taken in."""
+
+    row: AnalysisRow
+    outcomes: list[Outcome]
+
+
+class BatchFilter(Assimilator):
+    """The assimilator of a setup: times are nanoseconds, sensors are rows of the table, a store remembers the past.
+
+    Parameters
+    ----------
+    setup : Setup
+    keep : int
+        Beliefs that are held for going back; further back a store is asked.
+    """
+
+    def __init__(self, setup: Setup, keep: int = 1) -> None:
+        super().__init__(setup.model)
+        self.setup, self.judge, self.keep = setup, setup.judge, keep
+        #: Analyses, and the seconds that they took, since a checkpoint was written.
+        self.unsaved, self.seconds = 0, 0.0
+        self.initial = _canonical(self.model.initial)
+        self.restart()
+        inside = np.flatnonzero(setup.sensors.inside)
+        self._place = np.full(len(setup.sensors.ids), -1)
+        self._place[inside] = np.arange(inside.size)
+        self._noise = setup.sensors.noise_std
+        # Equal noises as one number: the kernels have a faster road for it.
+        used = self._noise[inside]
+        self._all_noise: float | FloatArray = float(used[0]) if used.size and (used == used[0]).all() else used
+        few = inside.size * self.model.dim <= _ALL_ROWS
+        self._all: Functional | None = setup.functional(inside) if few else None
+
+    @property
+    def head_ns(self) -> int:
+        """The batch after which the belief holds; ``NEVER`` before the first."""
+        return int(self.time)
+
+    def copy(self) -> Self:
+        """One that can be moved while this one stays."""
+        found = copy.copy(self)
+        found._moments = list(self._moments)
+        return found
+
+    def restart(self) -> None:
+        """Believe what was believed before the first batch."""
+        self._moments = [Moment(NEVER, self.initial, (), self.initial, 0.0)]
+
+    def reach(self, store: Store, to_ns: int) -> int:
+        """Go to the belief after the last stored analysis at or before a time; gives how many were made again."""
+        if self._moments[0].time > to_ns:
+            self.restart()
+        self._rewind(to_ns)
+        kept = store.checkpoint(to_ns)
+        if kept is not None and kept[0] > self.head_ns:
+            self._moments.append(Moment(kept[0], kept[1], (), kept[1], 0.0))
+        batches = store.analysis_times(self.head_ns, to_ns).tolist()
+        for batch in batches:
+            self.take_in(batch, *store.used(batch))
+        return len(batches)
+
+    def forget(self, horizon_ns: int) -> None:
+        """Drop beliefs that no late reading can reach; one before the horizon stays as a base."""
+        self._forget(horizon_ns - 1)
+
+    def take_in(self, batch_ns: int, sensors: IntArray, y: FloatArray) -> kalman.Analysis:
+        """Move to a batch and read what is used of it; the one road for the first pass and for every replay."""
+        self._move(batch_ns)
+        if len(y):
+            post = self._take_in(self.observation(batch_ns, sensors), y)
+        else:
+            post = kalman.Analysis(self.belief.mean, self.belief.root)
+        del self._moments[: -self.keep]
+        return post
+
+    def analyse(self, batch_ns: int, rows: BatchRows) -> Analysed:
+        """Move to a batch, judge its readings (duplicates, gate) and take in those that are kept."""
+        started = time.perf_counter()
+        self._move(batch_ns)
+        ahead = self.belief
+        order, kept = self.judge.select(batch_ns, rows.sensor, rows.time_ns, rows.seq)
+        sensor, when, value = rows.sensor[order], rows.time_ns[order], rows.value[order]
+        obs = self.observation(batch_ns, sensor[kept])
+        y = value[kept]
+        with np.errstate(**_BEYOND):
+            predicted, spread = predict(ahead, obs)
+            good = ~self.judge.gated(y, predicted, spread)
+        post = self.take_in(batch_ns, sensor[kept][good], y[good])
+        if not np.isfinite(post.mean).all() or np.isnan(post.log_evidence):
+            raise ValueRangeError(
+                f"at {self.setup.clock.to_model(batch_ns):.6g} time units after the start the field is no longer a "
+                "number: the equation makes it grow beyond all bounds (a negative physics.reaction, a diffusion or "
+                "velocity in another unit), a prior or a noise is many orders of magnitude off, or a reading is (see "
+                "input.range)."
+            )
+        # A gate cuts the tail off the statistic that would show why it was needed: what it set aside counts too.
+        nis = post.nis if good.all() else self._analyse(ahead, obs, y).nis
+        row = AnalysisRow(
+            batch_ns,
+            post.mean,
+            post.log_evidence,
+            post.indicator,
+            post.n_used,
+            unknown_std(self.model, post),
+            used_digest(sensor[kept][good], y[good]),
+            math.inf if math.isnan(nis) else nis,
+        )
+        status = np.full(len(order), Status.DUPLICATE, dtype=np.int64)
+        status[kept] = np.where(good, Status.USED, Status.GATED)
+        foreseen, spreads = np.full((2, len(order)), np.nan)
+        foreseen[kept], spreads[kept] = predicted, spread
+        seq, batches = rows.seq[order], np.full(len(order), batch_ns, dtype=np.int64)
+        digests = reading_digests((seq, when, batches, sensor, status), (value, foreseen, spreads))
+        reasons: list[str | None] = [None] * len(order)
+        winner = np.flatnonzero(kept)[np.cumsum(kept) - 1]
+        for i in np.flatnonzero(status != Status.USED).tolist():
+            if kept[i]:
+                reasons[i] = f"beyond {self.judge.gate:g} predictive standard deviations"
+            else:
+                reasons[i] = self.judge.duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
+        columns = (status.tolist(), reasons, foreseen.tolist(), spreads.tolist(), digests, seq.tolist())
+        self.unsaved += 1
+        self.seconds += time.perf_counter() - started
+        return Analysed(row, list(zip(*columns, strict=True)))
+
+    def observation(self, batch_ns: int, sensors: IntArray) -> Observation:
+        """What these sensors, in rising order, see at the time of a batch."""
+        t = self.setup.clock.to_model(batch_ns)
+        if self._all is None:
+            return self.model.observe(self.setup.functional(sensors), t, noise_std=self._noise[sensors])
+        seen = self.model.observe(self._all, t, noise_std=self._all_noise)
+        if len(sensors) == seen.n_obs:
+            return seen
+        mask = np.zeros(seen.n_obs, dtype=np.bool_)
+        mask[self._place[sensors]] = True
+        return seen.keep(mask)
+
+    def carry(self, belief: Gaussian, from_ns: int, to_ns: int) -> Gaussian:
+        """A belief at one time as a belief at a later one; nothing moves."""
+        return self._forecast(belief, from_ns, to_ns)
+
+    def _forecast(self, belief: Gaussian, start: float, stop: float) -> Gaussian:
+        t0, t1 = (self.model.start if t == NEVER else self.setup.clock.to_model(int(t)) for t in (start, stop))
+        if t1 == t0:
+            return belief
+        with np.errstate(**_BEYOND):
+            return _canonical(super()._forecast(belief, t0, t1))
+
+    def _analyse(self, belief: Gaussian, obs: Observation, y: FloatArray) -> kalman.Analysis:
+        # The square of a reading of 1e300 is infinite, and so are its statistics; the belief itself is not.
+        with np.errstate(**_BEYOND):
+            post = super()._analyse(belief, obs, y)
+        if post.root.flags.f_contiguous:
+            return post
+        return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used, post.nis)
+
+    def widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float, half_width: float) -> Gaussian:
+        """A belief whose band at the place of a sensor reaches what the sensor says; the mean stays.
+
+        For a sensor whose readings are set aside again and again: either it is wrong or
+        the field is not what the model says there, and nobody knows which. One column
+        along P h^T joins the root, so that places are widened as far as they hang
+        together with this one, and other sensors keep what they have pinned down. An
+        error code (-9999) says nothing about how far, so no std grows beyond ten times
+        the one before any reading.
+        """
+        if not math.isfinite(value):
+            return belief
+        obs = self.observation(t_ns, np.array([sensor], dtype=np.int64))
+        h, start = obs.H[0].copy(), self.model.space.rank
+        for block in self.model.blocks:
+            # The offset of the sensor is part of what it reads, not of the field.
+            if block.sensors:
+                h[start : start + block.dim] = 0.0
+            start += block.dim
+        off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
+        initial = self.initial.root
+        before = float(np.linalg.norm(h.dot(initial)))
+        wanted = min(abs(off) / half_width, _WIDEST * before)
+        root = belief.root
+        seen = h.dot(root)
+        has = float(np.linalg.norm(seen))
+        if wanted <= has:
+            return belief
+        if has > _CERTAIN * before:
+            column = root.dot(seen) * (math.sqrt(wanted * wanted - has * has) / (has * has))
+        else:
+            # A belief that is certain here has no direction of its own: the one before any reading.
+            column = initial.dot(h.dot(initial)) * (wanted / (before * before))
+        return _canonical(Gaussian(belief.mean, np.asfortranarray(np.column_stack([root, column]))))
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the coordinates in which beliefs are stored: another basis would give stored numbers another meaning."""
+        digest, model = hashlib.sha256(), self.model
+        for array in (model.initial.mean, model.initial.root, model.space.transform, model.generator.drift):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def require_same(self, store: Store, *, rebuild: bool = False) -> None:
+        """Refuse a store of another configuration, showing what differs, or of other coordinates."""
+        meta, setup = store.meta(), self.setup
+        if meta.get("hash") != setup.hash:
+            old, new = meta.get("configuration", "").splitlines(), setup.configuration.splitlines()
+            shown = "\n".join(difflib.unified_diff(old, new, "stored with the run", "given now", lineterm="", n=1))
+            if not shown:
+                shown = "(the text is the same, but a file it names, such as the sensor table, has changed)"
+            raise ResumeError(
+                f"{store.path} was started with another configuration; go back to it, begin anew (--overwrite), or "
+                f"start a new run in another folder.\n{shown}"
+            )
+        if meta.get("fingerprint") != self.fingerprint and not rebuild:
+            raise ResumeError(
+                f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
+                "library, thread count or version of rfkalman), so its stored beliefs mean nothing here. Go on where "
+                "it was written, or rebuild (--rebuild): all readings are in the store and are analysed anew."
+            )
+
+
+def predict(ahead: Gaussian, obs: Observation) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of the readings before they are read, noise included."""
+    mean = obs.H.dot(ahead.mean)
+    if obs.offset is not None:
+        mean = mean + obs.offset
+    G = obs.H.dot(ahead.root)
+    assert obs.std is not None
+    return mean, np.sqrt(np.einsum("ij,ij->i", G, G) + np.square(obs.std))
+
+
+def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
+    """Standard deviations of all values of all blocks, one after the other; None where there are none."""
+    if not model.blocks:
+        return None
+    found, start = [], model.space.rank
+    for block in model.blocks:
+        rows = block.values @ belief.root[start : start + block.dim]
+        found.append(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+        start += block.dim
+    return np.concatenate(found)
+
+
+def _canonical(belief: Gaussian) -> Gaussian:
+    """The same belief, its root column after column as a checkpoint stores it: products run in one order always."""
+    if belief.root.flags.f_contiguous and belief.mean.flags.c_contiguous:
+        return belief
+    return Gaussian(frozen(np.ascontiguousarray(belief.mean)), belief.root)
