@@ -15,7 +15,8 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Rule
 from ..domains.base import per_axis
 from ..propagators import Exponential
-from ..space.space import Basis, WhitenedSpace, aligned_rule
+from ..space.rules import aligned_rule
+from ..space.space import Basis, WhitenedSpace
 from .findings import Finding
 
 __all__ = ["FineBasis", "SpaceTrajectory", "Trajectory", "as_times", "quadrature_finding", "require_unforced"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +16,8 @@ from .errors import MissingExtraError, ShapeError, ValueRangeError
 FloatArray = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 Record = TypeVar("Record")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def frozen(array: FloatArray) -> FloatArray:
@@ -160,6 +165,23 @@ def as_points(name: str, x: ArrayLike, dimension: int) -> FloatArray:
         raise ShapeError(f"{name} must have shape (N, {dimension}), {hint}; got shape {array.shape}.")
     require_finite(name, array)
     return array
+
+
+def renamed(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Let arguments go on working under their old names, ``old="new"``, with a DeprecationWarning; a decorator."""
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> _T:
+            for old in names.keys() & given.keys():
+                text = f"the argument {old} of {function.__name__} is called {names[old]} now."
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                given[names[old]] = given.pop(old)
+            return function(*args, **given)
+
+        return call
+
+    return decorate
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:

@@ -18,7 +18,8 @@ from ..core.checks import FloatArray, as_count, as_positive, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..physics.conditions import Unknown
 from ..physics.sources import Shape
-from ..space.space import WhitenedSpace, warn_if_unresolved
+from ..space.loads import warn_if_unresolved
+from ..space.space import WhitenedSpace
 from ..space.traces import UnknownShape
 from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from .priors import Sobolev

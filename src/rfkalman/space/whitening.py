@@ -26,7 +26,8 @@ from ..physics.conditions import Dirichlet, Periodic, Robin
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .space import WhitenedSpace, aligned_breaks, aligned_rule, diagonalised, traced_parts
+from .rules import aligned_breaks, aligned_rule, traced_parts
+from .space import WhitenedSpace, diagonalised
 from .traces import boundary_rules
 
 __all__ = ["FloorGrid", "whiten"]
