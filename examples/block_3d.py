@@ -81,7 +81,7 @@ def main() -> None:
     truth = Truth()
 
     block = rk.Box([0.0, 0.0, 0.0], SIDES)
-    pde = rk.Heat(block, diffusivity=DIFFUSIVITY)
+    pde = rk.Heat(block, diffusion=DIFFUSIVITY)
     space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(500, length_scale=0.14, seed=2)), mass_floor=1e-9)
     print(space.report())
 

@@ -89,7 +89,7 @@ def main() -> None:
 
     # ---- the space: built once, before the first reading ------------------------------------------------------------
     bay = rk.Box([0.0, 0.0], [1.0, 1.0])
-    pde = rk.AdvectionDiffusion(bay, diffusivity=DIFFUSION, velocity=VELOCITY)
+    pde = rk.AdvectionDiffusion(bay, diffusion=DIFFUSION, velocity=VELOCITY)
     # 400 waves of 1/12 km and a floor of 1e-12 put the representation error (printed further down) far below the
     # posterior std. With 120 waves of 1/8 km and a floor of 1e-6 it is 0.09 µg/l at the first reading, three times the
     # final posterior std, and the bands, which know of noise but not of what the space cannot hold, are too narrow:

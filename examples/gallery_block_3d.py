@@ -84,7 +84,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     block = rk.Box([0.0, 0.0, 0.0], SIDES)
-    pde = rk.Heat(block, diffusivity=DIFFUSIVITY, boundary=rk.Robin(EXCHANGE, AIR))
+    pde = rk.Heat(block, diffusion=DIFFUSIVITY, boundary=rk.Robin(EXCHANGE, AIR))
     space = rk.whiten(pde, rk.Constant() + rk.GaussianRFF(350, length_scale=0.25, seed=1), 1e-7)
     print(space.report())
     # Offsets show in the readings of the sensor they belong to and nowhere else, so sensors need names.

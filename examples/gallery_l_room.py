@@ -108,7 +108,7 @@ def main() -> None:
     # its wall: a held part that ended in the middle of a straight wall would make the field as rough as the square
     # root of the distance there, which no smooth feature can follow.
     room = rk.Polygon(OUTLINE).renamed({"edge5": "window"})
-    pde = rk.Heat(room, diffusivity=MIXING, boundary={"window": rk.Dirichlet(OUTSIDE), "*": rk.Robin(LOSS, CORRIDOR)})
+    pde = rk.Heat(room, diffusion=MIXING, boundary={"window": rk.Dirichlet(OUTSIDE), "*": rk.Robin(LOSS, CORRIDOR)})
     # Around the inner corner the field is not smooth; corner features are. The constant is for an even temperature.
     features = rk.Constant() + rk.GaussianRFF(220, length_scale=0.9, seed=1) + rk.CornerRFF(80, seed=2)
     space = rk.whiten(pde, features, 1e-11)

@@ -161,7 +161,7 @@ def main() -> None:
     print(f"area {plate.volume:.5f} cm^2, exactly {4 * HALF**2 - np.pi * RADIUS**2:.5f}; {' '.join(plate.notes)}")
     pde = rk.Heat(
         plate,
-        diffusivity=DIFFUSIVITY,
+        diffusion=DIFFUSIVITY,
         boundary={
             # The temperature of the coolant stands where a number could stand. Its slope wanders: a smooth trend.
             "channel": rk.Robin(EXCHANGE, rk.Unknown((60.0, 40.0), rk.IntegratedRandomWalk(std=0.15, slope_std=0.5))),

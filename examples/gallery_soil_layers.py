@@ -81,7 +81,7 @@ def main() -> None:
     soil = rk.Interval(0.0, DEPTH).renamed({"x-": "surface", "x+": "deep"})
     pde = rk.Heat(
         soil,
-        diffusivity=rk.layers(0, INTERFACES, DIFFUSIVITY),  # the quadrature is cut at the interfaces
+        diffusion=rk.layers(0, INTERFACES, DIFFUSIVITY),  # the quadrature is cut at the interfaces
         boundary={
             # Around 14 degrees, give or take 4, forgotten within two days: it moves by about 0.8 degrees in an hour.
             "surface": rk.Unknown(prior=(14.0, 4.0), process=rk.OrnsteinUhlenbeck(std=4.0, time=2.0)),

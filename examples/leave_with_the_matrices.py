@@ -28,7 +28,7 @@ def main() -> None:
     def heater(x: np.ndarray, t: float) -> np.ndarray:
         return 60.0 * np.exp(-((x - [0.3, 0.6]) ** 2).sum(axis=1) / 0.02)
 
-    pde = rk.Heat(plate, diffusivity=1.0, source=heater)
+    pde = rk.Heat(plate, diffusion=1.0, source=heater)
     space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(120, length_scale=1 / 8, seed=0)), mass_floor=1e-6)
     filt = rk.Assimilator(
         space, prior=rk.isotropic(std=0.3), propagator=rk.Exponential(), start=0.0, process_noise=rk.isotropic(std=0.1)

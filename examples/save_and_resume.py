@@ -46,7 +46,7 @@ def main() -> None:
 
     # Smoke in a ventilated room of 1 x 1 (times in units of the mixing time), read at 20 irregular times.
     room = rk.Box([0.0, 0.0], [1.0, 1.0])
-    pde = rk.AdvectionDiffusion(room, diffusivity=1.0, velocity=(4.0, 2.0))
+    pde = rk.AdvectionDiffusion(room, diffusion=1.0, velocity=(4.0, 2.0))
     space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(120, length_scale=1 / 8, seed=0)), mass_floor=1e-6)
     prior = rk.isotropic(std=0.5)
     # One field drawn from the prior plays the smoke; the model carries it exactly.

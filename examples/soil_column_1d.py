@@ -78,7 +78,7 @@ def main() -> None:
     # solution where the diffusivity varies: (D line')' = D' * slope stays behind and enters as a source.
     slope = (BOTTOM - TOP) / DEPTH
     column = rk.Box([0.0], [DEPTH])
-    pde = rk.Heat(column, diffusivity=diffusivity, source=lambda x, t: slope * diffusivity_slope(x))
+    pde = rk.Heat(column, diffusion=diffusivity, source=lambda x, t: slope * diffusivity_slope(x))
     # A diffusivity that is a function needs a finer quadrature than the features alone would: the report's
     # "operator defect" says whether the order resolves the layers.
     space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(120, length_scale=0.08, seed=1)), mass_floor=1e-12, order=240)

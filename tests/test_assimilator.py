@@ -165,7 +165,7 @@ def assert_matches_dense(asm: rk.Assimilator, batches: list[Batch]) -> None:
 
 def test_the_first_program_of_the_readme_runs(square):
     """Whiten, advance to irregular times, observe with other sensors every time, look at mean and std."""
-    space = rk.whiten(rk.Heat(square, diffusivity=0.1), rk.bubble(rk.GaussianRFF(60, length_scale=0.4)))
+    space = rk.whiten(rk.Heat(square, diffusion=0.1), rk.bubble(rk.GaussianRFF(60, length_scale=0.4)))
     asm = rk.Assimilator(space, prior=rk.isotropic(std=1.0))
     rng = np.random.default_rng(0)
     for t in (0.02, 0.05, 0.051, 0.3):

@@ -71,7 +71,7 @@ def test_nothing_is_nothing():
 
 
 def test_the_short_names_are_the_general_equation():
-    heat = rk.Heat(SQUARE, diffusivity=0.2, source=1.0, boundary={"*": ZERO})
+    heat = rk.Heat(SQUARE, diffusion=0.2, source=1.0, boundary={"*": ZERO})
     flow = rk.AdvectionDiffusion(SQUARE, 0.2, [1.0, 0.0], source=1.0)
     assert heat.settings() == rk.LinearPDE(SQUARE, diffusion=0.2, source=1.0).settings()
     assert flow.settings() == rk.LinearPDE(SQUARE, diffusion=0.2, velocity=[1.0, 0.0], source=1.0).settings()
@@ -101,6 +101,13 @@ def test_signs_are_those_of_the_physics():
     assert_allclose(after(reaction=2.0)[0] / mass, np.exp(-0.2), rtol=1e-6)
     assert after(source=1.0)[0] > mass + 0.05
     assert_allclose(after(velocity=[1.0, -0.5])[1] - centre, [0.1, -0.05], atol=1e-3)
+
+
+def test_diffusivity_goes_on_working_under_its_old_name():
+    with pytest.warns(DeprecationWarning, match="diffusivity of Heat is called diffusion now"):
+        assert rk.Heat(SQUARE, diffusivity=0.2).diffusion == 0.2
+    with pytest.warns(DeprecationWarning, match="diffusivity of AdvectionDiffusion is called diffusion now"):
+        assert rk.AdvectionDiffusion(SQUARE, diffusivity=0.2, velocity=[1.0, 0.0]).diffusion == 0.2
 
 
 # --- the boundary -----------------------------------------------------------------------------------------------------

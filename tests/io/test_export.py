@@ -126,7 +126,7 @@ class Fields:
     """A record of fields that someone made up: one belief, whose mean grows with the hour."""
 
     def __init__(self, domain: Any, features: Any, n_times: int, **labels: Any) -> None:
-        space = rk.whiten(rk.Heat(domain, diffusivity=1.0), features, mass_floor=1e-8)
+        space = rk.whiten(rk.Heat(domain, diffusion=1.0), features, mass_floor=1e-8)
         rng = np.random.default_rng([7, *b"fields"])
         self.space, self.base = space, rng.standard_normal(space.rank)
         self.root = 0.3 * rng.standard_normal((space.rank, space.rank))

@@ -33,7 +33,7 @@ ORIGIN_NS = 1_700_000_000_000_000_000 - 1_700_000_000_000_000_000 % HOUR_NS
 def _model(features: int) -> rk.Model:
     soil = rk.Interval(0.0, 1.0).renamed({"x-": "surface", "x+": "deep"})
     surface = rk.Unknown(prior=(10.0, 5.0), process=rk.OrnsteinUhlenbeck(std=5.0, time=12.0))
-    pde = rk.Heat(soil, diffusivity=0.02, boundary={"surface": surface, "deep": rk.Neumann(0.0)})
+    pde = rk.Heat(soil, diffusion=0.02, boundary={"surface": surface, "deep": rk.Neumann(0.0)})
     space = rk.whiten(pde, rk.Constant() + rk.GaussianRFF(features, length_scale=0.12, seed=3), mass_floor=1e-8)
     start = rk.FromFunction(lambda x: np.full(len(x), 10.0), rk.Sobolev(std=3.0, length=0.5))
     return rk.Model(space, prior=start, process_noise=rk.Sobolev(std=0.05, length=0.5))

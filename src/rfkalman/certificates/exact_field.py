@@ -15,7 +15,8 @@ from ..core.pieces import in_blocks, row_blocks
 from ..domains import Box, Rule
 from ..domains.base import per_axis
 from ..propagators import Exponential
-from ..space.space import Basis, WhitenedSpace, aligned_rule
+from ..space.rules import aligned_rule
+from ..space.space import Basis, WhitenedSpace
 from .findings import Finding
 
 __all__ = ["FineBasis", "SpaceTrajectory", "Trajectory", "quadrature_finding", "require_unforced"]

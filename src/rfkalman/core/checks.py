@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
-from typing import Any, TypeVar, cast
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,8 @@ from .errors import MissingExtraError, ShapeError, ValueRangeError
 FloatArray = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 Record = TypeVar("Record")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def frozen(array: FloatArray) -> FloatArray:
@@ -169,6 +172,23 @@ def as_points(name: str, x: ArrayLike, dimension: int) -> FloatArray:
         raise ShapeError(f"{name} must have shape (N, {dimension}), {hint}; got shape {array.shape}.")
     require_finite(name, array)
     return array
+
+
+def renamed(**names: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Let arguments go on working under their old names, ``old="new"``, with a DeprecationWarning; a decorator."""
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> _T:
+            for old in names.keys() & given.keys():
+                text = f"the argument {old} of {function.__name__} is called {names[old]} now."
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+                given[names[old]] = given.pop(old)
+            return function(*args, **given)
+
+        return call
+
+    return decorate
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:

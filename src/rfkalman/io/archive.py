@@ -141,8 +141,7 @@ def load(
         boundary values; it must be the same equation.
     model : Model, optional
         Needed when the model of a saved assimilator, or its propagator, is of a
-        class of its own, such as that of a problem file with known point
-        sources; it must be the same model.
+        class of its own; it must be the same model.
     """
     header, arrays = _read(Path(path))
     kind = header.get("kind")

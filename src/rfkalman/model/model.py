@@ -227,22 +227,16 @@ def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedS
     r = space.rank
     n = r + sum(block.dim for block in blocks)
 
-    def whole(A: FloatArray) -> FloatArray:
-        drift = np.zeros((n, n))
-        drift[:r, :r] = A
-        for block, part in _slices(r, blocks):
-            drift[part, part] = block.drift
-            if block.push is not None:
-                drift[:r, part] = block.push
-        return drift
-
-    def padded(A: FloatArray | None) -> FloatArray | None:
-        if A is None:
-            return None
+    def padded(A: FloatArray) -> FloatArray:
         wide = np.zeros((n, n))
         wide[:r, :r] = A
         return wide
 
+    drift = padded(field_part.A)
+    for block, part in _slices(r, blocks):
+        drift[part, part] = block.drift
+        if block.push is not None:
+            drift[:r, part] = block.push
     # A source whose mean strength is not zero pushes all the time.
     steady = sum((block.mean_push for block in blocks if block.mean_push is not None), np.zeros(r))
     noise = block_diag(
@@ -266,10 +260,10 @@ def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedS
             return joined(field_part.at(t), blocks, space)
 
     return Generator(
-        whole(field_part.A),
+        drift,
         forcing,
         noise if noise.shape[1] else None,
-        padded(field_part.explicit),
+        None if field_part.explicit is None else padded(field_part.explicit),
         varying,
         field_part.factors,
     )

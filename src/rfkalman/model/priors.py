@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_positive
 from ..core.errors import OutsideDomainError, SpaceWarning
 from ..core.linalg import symmetrise
-from ..space.space import WhitenedSpace, aligned_rule
+from ..space.rules import aligned_rule
+from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian
 from .field import Field
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Functional(ABC):
     def matrix(self, space: Basis) -> FloatArray:
         """Rows of H in the whitened coordinates of ``space``, (N, r)."""
 
-    @property
+    @cached_property
     def key(self) -> object:
         """Equal for functionals that give equal rows; lets a model evaluate fixed sensors once."""
         own = [getattr(self, f.name) for f in fields(self) if f.name not in ("n", "ids")]

@@ -18,7 +18,8 @@ from ..core.checks import FloatArray, as_count, as_positive, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..physics.conditions import Unknown
 from ..physics.sources import Shape
-from ..space.space import WhitenedSpace, warn_if_unresolved
+from ..space.loads import warn_if_unresolved
+from ..space.space import WhitenedSpace
 from ..space.traces import UnknownShape
 from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from .priors import Sobolev
@@ -189,16 +190,8 @@ class SensorOffset(Block):
         names = tuple(str(s) for s in self.sensors)
         if len(set(names)) != len(names) or not names:
             raise ValueRangeError("sensors must be different names, at least one.")
-        n, p = len(names), _checked_process(self.process)
-        return BoundBlock(
-            self.name,
-            _copies(n, p.drift),
-            _copies(n, p.noise),
-            _copies(n, p.initial_root(as_positive("std", self.std))),
-            np.zeros(n),
-            _copies(n, np.eye(1, p.dim)),
-            sensors=names,
-        )
+        block = _copies(self.name, len(names), Unknown(as_positive("std", self.std), self.process))
+        return replace(block, sensors=names)
 
 
 def declared_blocks(space: WhitenedSpace) -> list[BoundBlock]:
@@ -207,39 +200,25 @@ def declared_blocks(space: WhitenedSpace) -> list[BoundBlock]:
 
 
 def _from_shape(space: WhitenedSpace, shape: UnknownShape) -> BoundBlock:
-    p, r = shape.unknown.process, space.rank
-    n = (shape.readout if shape.readout is not None else shape.load).shape[1]  # type: ignore[union-attr]
-    values = _copies(n, np.eye(1, p.dim))
-    # Along a part the values are amplitudes of modes around the mean; a part that is a point has one value.
-    uniform = shape.unknown.length is None or space.dimension == 1
-    push = readout = None
-    if shape.readout is not None:
-        readout = frozen(shape.readout @ values)
-        push = -space._operator(None)[:r, r:] @ readout
-    else:
+    r, unknown = space.rank, shape.unknown
+    if space.dimension > 1 and unknown.length is not None:
+        # Along a part the values are amplitudes of modes around the mean; a part that is a point has one value.
+        unknown = replace(unknown, prior=(0.0, unknown.std))
+    if shape.readout is None:
         assert shape.load is not None
-        push = shape.load[:r] @ values
-    return BoundBlock(
-        shape.name,
-        _copies(n, p.drift),
-        _copies(n, p.noise),
-        _copies(n, p.initial_root(shape.unknown.std)),
-        np.full(n, shape.unknown.mean if uniform else 0.0),
-        values,
-        frozen(push),
-        readout,
-    )
+        block = _copies(shape.name, shape.load.shape[1], unknown)
+        return replace(block, push=frozen(shape.load[:r] @ block.values))
+    block = _copies(shape.name, shape.readout.shape[1], unknown)
+    readout = frozen(shape.readout @ block.values)
+    return replace(block, push=frozen(-space._operator(None)[:r, r:] @ readout), readout=readout)
 
 
-def _copies(n: int, A: FloatArray) -> FloatArray:
-    """n independent copies of a small system, block by block."""
-    return np.asarray(np.kron(np.eye(n), A), dtype=np.float64)
-
-
-def _checked_process(process: Process) -> Process:
-    if not isinstance(process, Process):
-        raise ValueRangeError(f"process must be a Process such as RandomWalk(std=1.0); got {process!r:.60}.")
-    return process
+def _copies(name: str, n: int, unknown: Unknown) -> BoundBlock:
+    """n independent unknowns with the same prior and process, which act nowhere yet."""
+    p = unknown.process
+    system = (p.drift, p.noise, p.initial_root(unknown.std), np.eye(1, p.dim))
+    drift, noise, root, values = (np.asarray(np.kron(np.eye(n), A), dtype=np.float64) for A in system)
+    return BoundBlock(name, drift, noise, root, np.full(n, unknown.mean), values)
 
 
 def require_distinct(blocks: Sequence[BoundBlock]) -> None:

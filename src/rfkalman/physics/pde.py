@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, as_number, as_values, assign, frozen
+from ..core.checks import FloatArray, as_finite, as_number, as_values, assign, frozen, renamed
 from ..core.codec import FUNCTION, to_dict
 from ..core.errors import DefinitenessError, ShapeError, ValueRangeError
 from ..domains import Domain
@@ -219,29 +219,29 @@ _COEFFICIENTS = ("diffusion", "velocity", "reaction")
 PROBE_TIMES = (0.0, 0.37, 1.9)
 
 
+@renamed(diffusivity="diffusion")
 def Heat(
     domain: Domain,
-    diffusivity: float | FloatArray | SpaceFunction = 1.0,
+    diffusion: float | FloatArray | SpaceFunction = 1.0,
     source: float | SpaceTimeFunction | None = None,
     boundary: Condition | Mapping[str, Condition] | None = None,
 ) -> LinearPDE:
-    """The heat equation du/dt = div(diffusivity grad u) + source."""
-    return LinearPDE(
-        domain, diffusion=diffusivity, source=source, boundary=Dirichlet(0.0) if boundary is None else boundary
-    )
+    """The heat equation du/dt = div(diffusion grad u) + source."""
+    return LinearPDE(domain, diffusion, source=source, boundary=Dirichlet(0.0) if boundary is None else boundary)
 
 
+@renamed(diffusivity="diffusion")
 def AdvectionDiffusion(
     domain: Domain,
-    diffusivity: float | FloatArray | SpaceFunction,
+    diffusion: float | FloatArray | SpaceFunction,
     velocity: ArrayLike | SpaceFunction,
     source: float | SpaceTimeFunction | None = None,
     boundary: Condition | Mapping[str, Condition] | None = None,
 ) -> LinearPDE:
-    """Transport with diffusion, du/dt = div(diffusivity grad u) - velocity . grad u + source."""
+    """Transport with diffusion, du/dt = div(diffusion grad u) - velocity . grad u + source."""
     return LinearPDE(
         domain,
-        diffusion=diffusivity,
+        diffusion,
         velocity=velocity,  # type: ignore[arg-type]
         source=source,
         boundary=Dirichlet(0.0) if boundary is None else boundary,

@@ -11,8 +11,10 @@ Peak memory is set by the caller's budget and does not depend on N_c.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 from scipy.linalg import svd
@@ -38,7 +40,7 @@ __all__ = [
     "trace_split",
 ]
 
-_AXES = "xyz"
+AXES = "xyz"
 #: Below this floor the Gram route returns rounding noise as features.
 GRAM_FLOOR = 1e-10
 #: Allocator and LAPACK workspace outside our arrays, in bytes (measured: 2 to 4 MB).
@@ -110,6 +112,11 @@ class Assembly:
     fastest: float  # largest |velocity|
     slowest_diffusion: float  # smallest (eigenvalue of the) diffusion
 
+    @property
+    def stiffness(self) -> FloatArray:
+        """The sum of the terms, (r, r)."""
+        return sum((term.value * term.matrix for term in self.terms), np.zeros_like(self.mass))
+
 
 def block_rows(features: FeatureMap, rank: int, memory: float) -> int:
     """Quadrature points per block within ``memory`` bytes, or an error that names the smallest budget.
@@ -172,10 +179,14 @@ def mass_matrix(features: FeatureMap, rule: Rule, memory: float) -> FloatArray:
     M = features.n_features
     mass = np.zeros((M, M))
     for x, w in rule.blocks(block_rows(features, M, memory)):
-        rows = features(x)
-        rows *= np.sqrt(w)[:, None]
-        mass += rows.T @ rows
+        mass += weighted_gram(w, features(x))
     return mass
+
+
+def weighted_gram(w: FloatArray, values: FloatArray) -> FloatArray:
+    """The weighted sum of products of columns, values^T diag(w) values, symmetric to the bit."""
+    rows = np.sqrt(w)[:, None] * values
+    return rows.T @ rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,11 +214,9 @@ def trace_split(features: FeatureMap, T: FloatArray, rules: Sequence[BoundaryRul
     small factor; the left vectors are kept, because lifting data through
     E^T g would square the condition and leave nothing of a strength of 1e-6.
     """
-    blocks = [(w, Psi) for rule in rules for _, w, Psi in boundary_blocks(features, T, rule, memory)]
-    w = np.concatenate([w for w, _ in blocks])
+    _, w, Psi = gathered(block for rule in rules for block in whitened_blocks(features, T, rule, memory))
     root = np.sqrt(w / w.sum())
-    E = root[:, None] * np.vstack([Psi for _, Psi in blocks])
-    Q, R = np.linalg.qr(E)
+    Q, R = np.linalg.qr(root[:, None] * Psi)
     left, values, right = svd(R, check_finite=False, lapack_driver="gesvd")
     lifted = values > eps
     kept = right[: values.size][~lifted]
@@ -223,12 +232,17 @@ def trace_split(features: FeatureMap, T: FloatArray, rules: Sequence[BoundaryRul
     )
 
 
-def boundary_blocks(
-    features: FeatureMap, T: FloatArray, rule: BoundaryRule, memory: float
+def whitened_blocks(
+    features: FeatureMap, T: FloatArray, rule: Rule | BoundaryRule, memory: float
 ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Points, weights and whitened features on a boundary part, block by block."""
-    for x, w, _ in rule.blocks(block_rows(features, T.shape[1], memory)):
+    """Points, weights and whitened features of a rule, block by block."""
+    for x, w, *_ in rule.blocks(block_rows(features, T.shape[1], memory)):
         yield x, w, features(x) @ T
+
+
+def gathered(blocks: Iterable[tuple[FloatArray, ...]]) -> tuple[FloatArray, ...]:
+    """The arrays of all blocks, each as one."""
+    return tuple(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
 
 
 def assemble(
@@ -259,8 +273,7 @@ def assemble(
         root = np.sqrt(w)[:, None]
         leverage = max(leverage, float(np.einsum("ij,ij->i", Psi, Psi).max()))
         unit_load += w @ Psi
-        weighted = root * Psi
-        mass += weighted.T @ weighted
+        mass += weighted_gram(w, Psi)
         slowest = min(slowest, _add_diffusion(sums, pde, x, w, dPsi))
         if callable(pde.diffusion) or isinstance(pde.diffusion, np.ndarray):
             rows = (root * dPsi).reshape(-1, r)
@@ -272,9 +285,8 @@ def assemble(
     if "reaction" in sums and not callable(pde.reaction):
         sums["reaction"] = np.eye(r)
     for part, edge in (boundary or {}).items():
-        for _, w, Psi in boundary_blocks(features, T, edge, memory):
-            rows = np.sqrt(w)[:, None] * Psi
-            sums[f"robin.{part}"] += rows.T @ rows
+        for _, w, Psi in whitened_blocks(features, T, edge, memory):
+            sums[f"robin.{part}"] += weighted_gram(w, Psi)
     if not callable(pde.diffusion) and not isinstance(pde.diffusion, np.ndarray):
         form = sums["diffusion"]
     terms = tuple(
@@ -294,34 +306,19 @@ def project(
     return total
 
 
-def whitened_blocks(
-    features: FeatureMap, T: FloatArray, rule: Rule, memory: float
-) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Points, weights and whitened features of a rule, block by block."""
-    for x, w in rule.blocks(block_rows(features, T.shape[1], memory)):
-        yield x, w, features(x) @ T
-
-
 def _term_values(pde: LinearPDE) -> dict[str, float]:
     """Names of the affine terms of this PDE and the coefficient each one carries."""
     values: dict[str, float] = {}
-    if callable(pde.diffusion):
-        values["diffusion"] = 1.0
-    elif isinstance(pde.diffusion, np.ndarray):
-        d = pde.domain.dimension
-        for a in range(d):
-            for b in range(a, d):
-                values[f"diffusion.{_AXES[a]}{_AXES[b]}"] = float(pde.diffusion[a, b])
-    else:
-        values["diffusion"] = float(pde.diffusion)
-    if callable(pde.velocity):
-        values["velocity"] = 1.0
-    elif pde.velocity is not None:
-        values.update({f"velocity.{_AXES[a]}": float(v) for a, v in enumerate(pde.velocity)})
-    if callable(pde.reaction):
-        values["reaction"] = 1.0
-    elif pde.reaction != 0.0:
-        values["reaction"] = float(pde.reaction)
+    for name in ("diffusion", "velocity", "reaction"):
+        given: Any = getattr(pde, name)
+        if callable(given):
+            values[name] = 1.0
+        elif isinstance(given, np.ndarray):
+            # The entries of a vector, or of a symmetric tensor from its diagonal on.
+            for index in combinations_with_replacement(range(len(given)), given.ndim):
+                values[f"{name}.{''.join(AXES[i] for i in index)}"] = float(given[index])
+        elif given:
+            values[name] = float(given)
     for part, condition in pde.conditions.items():
         if isinstance(condition, Robin):
             values[f"robin.{part}"] = condition.coefficient
@@ -337,7 +334,7 @@ def _add_diffusion(
         for a in range(d):
             for b in range(a, d):
                 product = dPsi[a].T @ (w[:, None] * dPsi[b])
-                sums[f"diffusion.{_AXES[a]}{_AXES[b]}"] += product if a == b else product + product.T
+                sums[f"diffusion.{AXES[a]}{AXES[b]}"] += product if a == b else product + product.T
         return _along_flow(pde, x, np.broadcast_to(pde.diffusion, (len(x), d, d)))
     if not callable(pde.diffusion):
         rows = (np.sqrt(w)[:, None] * dPsi).reshape(-1, r)
@@ -380,5 +377,5 @@ def _add_advection(
         return float(np.linalg.norm(b, axis=1).max())
     assert pde.velocity is not None
     for a in range(dPsi.shape[0]):
-        sums[f"velocity.{_AXES[a]}"] += form(dPsi[a])
+        sums[f"velocity.{AXES[a]}"] += form(dPsi[a])
     return float(np.linalg.norm(pde.velocity))

@@ -123,41 +123,32 @@ class SpaceReport:
     @property
     def warnings(self) -> list[str]:
         """What its user should know, in words; empty for a healthy space."""
-        found = []
-        if self.eta > 1e-3:
-            found.append(f"eta {self.eta:.1e} is visible: raise order or mass_floor")
-        if self.operator_defect > 1e-3:
-            found.append("a coefficient function varies faster than the quadrature resolves: raise order")
-        if not self.is_conforming:
-            found.append("the features ignore the Dirichlet condition: this is the natural Neumann dynamics")
-        if self.rank == self.n_features > 1:
-            found.append("every feature survived the floor: the draw may under-sample its bandwidth")
-        if self.mass_floor < self.smallest_floor:
-            found.append(
-                f"features with kinks limit the quadrature: floors below {self.smallest_floor:g} keep its error"
-            )
-        if self.leverage > 10 * self.rank:
-            found.append("leverage far above the rank: the basis peaks, usually at an unconstrained boundary")
-        if self.n_lifts > 3 * self.rank:
-            found.append(
-                f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "
-                "larger trace_eps (1e-2 in three dimensions)"
-            )
-        if self.mixed_corners:
-            found.append(
-                f"{self.mixed_corners} joint(s) of a held and a free boundary part at more than a right angle: the "
-                "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
-                "end at a corner, or map the features: rk.mapped)"
-            )
-        if self.lift_misfit > 0.05:
-            found.append(
-                f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)"
-            )
-        if self.growth > 0.0:
-            found.append(
-                f"the dynamics may grow by up to exp({self.growth:.3g} t): check the flow through Neumann parts "
-                "(inflow wants Robin with a coefficient of at least -b.n / 2)"
-            )
-        if self.peclet > 1.0:
-            found.append("advection dominates the smallest scale kept: use a smaller length_scale and more features")
-        return found
+        noticed = {
+            f"eta {self.eta:.1e} is visible: raise order or mass_floor": self.eta > 1e-3,
+            "a coefficient function varies faster than the quadrature resolves: raise order": self.operator_defect
+            > 1e-3,
+            "the features ignore the Dirichlet condition: this is the natural Neumann dynamics": not self.is_conforming,
+            "every feature survived the floor: the draw may under-sample its bandwidth": (
+                self.rank == self.n_features > 1
+            ),
+            f"features with kinks limit the quadrature: floors below {self.smallest_floor:g} keep its error": (
+                self.mass_floor < self.smallest_floor
+            ),
+            "leverage far above the rank: the basis peaks, usually at an unconstrained boundary": (
+                self.leverage > 10 * self.rank
+            ),
+            f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "
+            "larger trace_eps (1e-2 in three dimensions)": self.n_lifts > 3 * self.rank,
+            f"{self.mixed_corners} joint(s) of a held and a free boundary part at more than a right angle: the "
+            "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
+            "end at a corner, or map the features: rk.mapped)": self.mixed_corners > 0,
+            f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)": (
+                self.lift_misfit > 0.05
+            ),
+            f"the dynamics may grow by up to exp({self.growth:.3g} t): check the flow through Neumann parts "
+            "(inflow wants Robin with a coefficient of at least -b.n / 2)": self.growth > 0.0,
+            "advection dominates the smallest scale kept: use a smaller length_scale and more features": (
+                self.peclet > 1.0
+            ),
+        }
+        return [text for text, holds in noticed.items() if holds]

@@ -11,11 +11,9 @@ gap and every scheme.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
 
@@ -23,30 +21,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
-from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
+from ..core.errors import ValueRangeError
 from ..core.linalg import symmetrise
 from ..core.pieces import in_blocks, row_blocks
 from ..domains import BoundaryRule, Rule
 from ..domains.base import half_phases, require_inside
-from ..domains.pieces import Pieces, Refinement, refined
+from ..domains.pieces import refined
 from ..features.base import FeatureMap
 from ..physics.coefficients import scaled
-from ..physics.conditions import Dirichlet, TimeSeries, Unknown, evaluate
+from ..physics.conditions import TimeSeries, Unknown
 from ..physics.pde import LinearPDE
 from ..physics.sources import Bump, Shape, Source
 from ..statespace.values import Forcing, Generator, Series
 from . import galerkin
 from .galerkin import Term
+from .loads import Drivers, EdgeLoad, SourceLoad, fine_order, is_function, judge_load, warn_if_unresolved
 from .report import SpaceReport
+from .rules import aligned_rule, roots, traced_parts
 from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
 
 __all__ = ["Basis", "WhitenedSpace"]
 
 _EVALUATION_ROWS = 16384
-#: What a quadrature misses of a source or a first guess, relative to the integral of its size: said, and refused.
-LOAD_WARN, LOAD_REFUSE = 1e-3, 0.1
-#: Points per axis of the bounding box for functions on the boundary, by the number of axes.
-_EDGE_ORDER = {1: 1, 2: 256, 3: 48}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,12 +123,12 @@ class Basis:
         what is left unresolved is warned about above 1e-3 of the integral of its size and refused above a tenth.
         """
         rule, error = refined(
-            _roots(self.pde, self.features),
+            roots(self.pde, self.features),
             function,
             half_phases(self.order) / self.pde.domain.side,
             self.rule if rule is None else rule,
         )
-        _judge_load(name, error, f"{rule.n_points} quadrature points")
+        judge_load(name, error, f"{rule.n_points} quadrature points")
         return rule
 
     def _checked(self, x: ArrayLike) -> FloatArray:
@@ -261,13 +257,13 @@ class WhitenedSpace(Basis):
         """
         return self._drivers().load(self._operator(None))
 
-    def _drivers(self) -> _Drivers:
+    def _drivers(self) -> Drivers:
         r = self.rank
         steady = np.zeros(r)
         series: list[Series] = []
         moving: list[Callable[[FloatArray], FloatArray]] = []
         if callable(self.pde.source):
-            moving.append(_SourceLoad(self))
+            moving.append(SourceLoad(self))
         elif self.pde.source is not None:
             steady += self.pde.source * self.unit_load[:r]
         natural = self.natural_integral()
@@ -275,7 +271,7 @@ class WhitenedSpace(Basis):
             steady += natural.steady[:r]
             series += [replace(s, push=s.push[:r]) for s in natural.series]
             if natural.has_functions:
-                moving.append(_EdgeLoad(self, natural))
+                moving.append(EdgeLoad(self, natural))
         lift = self.lift()
         means, known, strengths = np.zeros(r), np.zeros(r), []
         for source, load in self._source_loads:
@@ -285,7 +281,7 @@ class WhitenedSpace(Basis):
                 means += source.strength.mean * load
             else:
                 known += source.strength * load
-        return _Drivers(
+        return Drivers(
             steady,
             tuple(series),
             tuple(moving),
@@ -309,7 +305,7 @@ class WhitenedSpace(Basis):
     def natural_integral(self) -> EdgeIntegral | None:
         """Known fluxes and ambients integrated against the frame; None where there are none."""
         parts = [
-            Part(name, value, weight, self._edge(name, _fine(self.order) if _is_function(value) else self.order))
+            Part(name, value, weight, self._edge(name, fine_order(self.order) if is_function(value) else self.order))
             for name, value, weight in self._natural_values()
             if value != 0.0
         ]
@@ -419,220 +415,6 @@ class WhitenedSpace(Basis):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Drivers:
-    """What is known to push the coefficients: a constant vector, series, functions of time, lifted boundary values."""
-
-    steady: FloatArray
-    series: tuple[Series, ...]
-    moving: tuple[Callable[[FloatArray], FloatArray], ...]
-    lift: Lift | None
-    sources: tuple[FloatArray, ...]  # unknown strengths at their means, and known ones
-    strengths: tuple[Series, ...]
-
-    def load(self, K: FloatArray) -> Forcing | FloatArray | None:
-        """The load under a stiffness K of the frame; Dirichlet values push through its coupling block."""
-        steady, series, moving = self.steady, list(self.series), list(self.moving)
-        within: tuple[tuple[str, FloatArray], ...] = ()
-        if self.lift is not None:
-            r = steady.size
-            coupling, lifted = -K[:r, r:], self.lift.forcing
-            if self.lift.is_steady:
-                steady = steady - K[:r, r:] @ self.lift(0.0)
-            else:
-                steady = steady + coupling @ lifted.steady
-            series += [replace(s, push=coupling @ s.push) for s in lifted.series]
-            if lifted.function is not None:
-                function, within = lifted.function, lifted.within
-                moving.append(lambda times: function(times) @ coupling.T)
-        steady, series = sum(self.sources, steady), [*series, *self.strengths]
-        if not moving and not series:
-            return steady if steady.any() else None
-
-        def together(times: FloatArray) -> FloatArray:
-            return np.asarray(sum(part(times) for part in moving))
-
-        return Forcing(steady, tuple(series), together if moving else None, within)
-
-
-class _SourceLoad:
-    """The load vector of a source f(x, t): integral of f times each whitened feature.
-
-    A function of the times of one call and of nothing that was asked before. At each call f is looked at on many
-    points; where it is narrower than the space's rule resolves, the rule is cut finer there for that call. The weighted
-    basis at the points of a rule is kept while it fits a quarter of the memory budget, so that a narrow place that
-    stays where it is evaluates features once; what does not fit is made again block by block.
-    """
-
-    def __init__(self, space: WhitenedSpace) -> None:
-        self._space, self._rule = space, space.rule
-        wave = half_phases(space.order) / space.pde.domain.side
-        self._refine = Refinement(_roots(space.pde, space.features), wave, self._rule, space.memory / 8)
-        self._kept: dict[bytes, list[_Weighted]] = {}
-        keep = self._bytes(self._rule) <= space.memory / 4
-        self._own = list(self._blocks(self._rule)) if keep else None
-        self._room = space.memory / 4 - (self._bytes(self._rule) if keep else 0.0)
-        self._said = _Said()
-
-    def __call__(self, times: FloatArray) -> FloatArray:
-        starts = range(0, len(times), _TIMES)
-        parts = [self._together([float(t) for t in times[i : i + _TIMES]]) for i in starts]
-        return np.vstack([np.zeros((0, self._space.rank)), *parts])
-
-    def _together(self, times: list[float]) -> FloatArray:
-        source_at = self._space.pde.source_at
-        rule, error = self._refine(lambda x: np.stack([source_at(x, t) for t in times], axis=1))
-        _judge_load(f"source(x, t) at {_span(times)}", error, f"{rule.n_points} quadrature points", self._said)
-        load, square = np.zeros((len(times), self._space.rank)), np.zeros(len(times))
-        for x, w, weighted in self._weighted(rule):
-            f = np.stack([source_at(x, t) for t in times])
-            load += f @ weighted
-            square += np.square(f) @ w
-        if rule is not self._rule:
-            self._warn_if_unresolved(times, np.square(load).sum(axis=1), square)
-        return load
-
-    def _warn_if_unresolved(self, times: list[float], held: FloatArray, square: FloatArray) -> None:
-        """A source narrower than the finest direction is spread out by the projection: say so."""
-        counts = square > _FAINT_SQUARE * square.max()
-        share = np.divide(held, square, out=np.ones_like(held), where=counts)
-        worst = int(share.argmin())
-        warn_if_unresolved(f"source(x, t) at t = {times[worst]:g}", self._space, share[worst], _HELD, self._said)
-
-    def _weighted(self, rule: Rule) -> Iterable[_Weighted]:
-        if rule is self._rule:
-            return self._own if self._own is not None else self._blocks(rule)
-        if self._bytes(rule) > self._room:
-            return self._blocks(rule)
-        digest = blake2b(digest_size=16)
-        for x, w in rule.blocks(_EVALUATION_ROWS):
-            digest.update(x.tobytes() + w.tobytes())
-        key = digest.digest()
-        kept = self._kept.pop(key, None)
-        self._kept[key] = blocks = list(self._blocks(rule)) if kept is None else kept
-        # The oldest go; what was used last, always within the budget, stays.
-        while sum(v.nbytes for each in self._kept.values() for block in each for v in block) > self._room:
-            del self._kept[next(iter(self._kept))]
-        return blocks
-
-    def _bytes(self, rule: Rule) -> float:
-        return 8.0 * rule.n_points * (self._space.rank + self._space.dimension + 1)
-
-    def _blocks(self, rule: Rule) -> Iterator[_Weighted]:
-        s = self._space
-        for x, w, Psi in galerkin.whitened_blocks(s.features, s.transform, rule, s.memory):
-            yield x, w, w[:, None] * Psi
-
-
-#: Points, normalised weights, and the basis times the weights.
-_Weighted = tuple[FloatArray, FloatArray, FloatArray]
-#: Times at which a source is integrated together, on a rule that serves them all.
-_TIMES = 16
-#: Less than this share of the mean square of a source in the space is said; where it is itself more than rounding.
-_HELD, _FAINT_SQUARE = 0.5, 1e-12
-
-
-class _EdgeLoad:
-    """The load vector of fluxes and ambients that are functions g(x, t), judged at every call on a finer rule."""
-
-    def __init__(self, space: WhitenedSpace, natural: EdgeIntegral) -> None:
-        self._natural, self._rank, self._said = natural, space.rank, _Said()
-        fine = _fine(space.order)
-        finer = tuple(2 * n + 7 for n in fine)
-        self._judged = [
-            (f"the value on {name}", _known(value), *(_moments(space._edge(name, order)) for order in (fine, finer)))
-            for name, value, _ in space._natural_values()
-            if _is_function(value)
-        ]
-
-    def __call__(self, times: FloatArray) -> FloatArray:
-        for name, value, (x, moments), (finer_x, finer) in self._judged:
-            for t in (float(t) for t in times):
-                there = evaluate(name, value, finer_x, t)
-                size = float(finer[:, 0] @ np.abs(there))
-                if size > 0.0:
-                    change = there @ finer - evaluate(name, value, x, t) @ moments
-                    error = float(np.abs(change).max()) / size
-                    _judge_load(f"{name} at t = {t:g}", error, f"{len(x)} boundary points", self._said)
-        return self._natural.functions(times)[:, : self._rank]
-
-
-def _moments(rule: BoundaryRule) -> tuple[FloatArray, FloatArray]:
-    """Points of a part, and the weights that give the integrals of g and of g times each coordinate, (n, 1 + d)."""
-    blocks = list(rule.blocks(65536))
-    x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
-    along = (x - x.mean(axis=0)) / max(float(np.ptp(x, axis=0).max()), np.finfo(np.float64).tiny)
-    return x, w[:, None] * np.hstack([np.ones((len(x), 1)), along])
-
-
-class _Said:
-    """Warnings of one load: of each kind the first, as their text names a time and would be new at every step."""
-
-    def __init__(self) -> None:
-        self._kinds: set[type[Warning]] = set()
-
-    def warn(self, text: str, kind: type[Warning]) -> None:
-        """Say it unless something of this kind was said before."""
-        if kind not in self._kinds:
-            warnings.warn(text, kind, stacklevel=4)
-            self._kinds.add(kind)
-
-
-def _span(times: list[float]) -> str:
-    low, high = min(times), max(times)
-    return f"t = {low:g}" if low == high else f"t = {low:g} to {high:g}"
-
-
-def _judge_load(name: str, error: float, points: str, said: _Said | None = None) -> None:
-    """Say how much of a function the quadrature misses, or refuse."""
-    if error <= LOAD_WARN:
-        return
-    text = (
-        f"{name} varies faster than {points} resolve: its integrals are uncertain by {error:.1g} of that of its size. "
-        "Spread what is narrow over a few resolutions of the space (keep its total), round off jumps, or declare "
-        "them: rk.layers, rk.inclusion."
-    )
-    if error > LOAD_REFUSE:
-        raise QuadratureError(text)
-    (said or _Said()).warn(text, QuadratureWarning)
-
-
-def warn_if_unresolved(name: str, space: WhitenedSpace, share: float, enough: float, said: _Said | None = None) -> None:
-    """A source narrower than the finest direction is spread out by the projection: say so."""
-    if share < enough:
-        (said or _Said()).warn(
-            f"the space holds only {100 * share:.0f} % of {name}: it resolves nothing narrower than about "
-            f"{space.report().resolution:.2g}, and near the source the field is smeared over about that, which no "
-            "standard deviation shows. Its total is kept. Spread the source, or use a smaller length_scale.",
-            SpaceWarning,
-        )
-
-
-def _fine(order: tuple[int, ...]) -> tuple[int, ...]:
-    """Points per axis for functions on the boundary: there they are cheap, and narrow vents and heaters common."""
-    return tuple(max(n, _EDGE_ORDER[len(order)]) for n in order)
-
-
-def _known(value: Any) -> Any:
-    return value.mean if isinstance(value, Unknown) else value
-
-
-def _is_function(value: Any) -> bool:
-    known = _known(value)
-    return callable(known) and not isinstance(known, TimeSeries)
-
-
-def _roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
-    """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
-    return pde.domain.pieces(aligned_breaks(pde, features))
-
-
-def traced_parts(pde: LinearPDE, features: FeatureMap) -> list[str]:
-    """Dirichlet parts on which the features do not vanish by themselves."""
-    held = [name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)]
-    return [name for name in held if name not in features.zero_parts]
-
-
 def diagonalised(space: WhitenedSpace) -> WhitenedSpace:
     """Rotate the whitened coordinates to the eigenbasis of a symmetric stiffness; lifts stay as they are."""
     if not space.is_diagonal:
@@ -658,26 +440,22 @@ def diagonalised(space: WhitenedSpace) -> WhitenedSpace:
 def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, float]) -> LinearPDE:
     """The PDE whose affine coefficients take the values ``new``."""
     changes: dict[str, Any] = {}
-    d = pde.domain.dimension
     for name in ("diffusion", "velocity", "reaction"):
         current = getattr(pde, name)
-        if name in new:
-            if callable(current) and old[name] == 0.0 != new[name]:
-                raise ValueRangeError(
-                    f"{name} is a function that this space has already multiplied by 0; ask the space it came from."
-                )
-            if callable(current):
-                changes[name] = current if new[name] == old[name] else scaled(current, new[name] / old[name])
-            else:
-                changes[name] = new[name]
-    if "diffusion.xx" in new:
-        tensor = np.zeros((d, d))
-        for a in range(d):
-            for b in range(a, d):
-                tensor[a, b] = tensor[b, a] = new[f"diffusion.{'xyz'[a]}{'xyz'[b]}"]
-        changes["diffusion"] = tensor
-    if "velocity.x" in new:
-        changes["velocity"] = np.array([new[f"velocity.{'xyz'[a]}"] for a in range(d)])
+        entries = {key.partition(".")[2]: value for key, value in new.items() if key.partition(".")[0] == name}
+        if callable(current) and old[name] == 0.0 != new[name]:
+            raise ValueRangeError(
+                f"{name} is a function that this space has already multiplied by 0; ask the space it came from."
+            )
+        if callable(current):
+            changes[name] = current if new[name] == old[name] else scaled(current, new[name] / old[name])
+        elif "" in entries:
+            changes[name] = entries[""]
+        elif entries:
+            changes[name] = array = np.zeros((pde.domain.dimension,) * len(next(iter(entries))))
+            for axes, value in entries.items():
+                index = tuple(map(galerkin.AXES.index, axes))
+                array[index] = array[index[::-1]] = value
     exchange = {name.removeprefix("robin."): value for name, value in new.items() if name.startswith("robin.")}
     if exchange:
         conditions: dict[str, Any] = dict(pde.conditions)
@@ -685,25 +463,3 @@ def _with_values(pde: LinearPDE, old: Mapping[str, float], new: Mapping[str, flo
             part: replace(conditions[part], coefficient=value) for part, value in exchange.items()
         }
     return replace(pde, **changes)
-
-
-def aligned_rule(
-    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
-) -> Rule:
-    """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
-    return pde.domain.quadrature(order, aligned_breaks(pde, features, breaks))
-
-
-def aligned_breaks(
-    pde: LinearPDE, features: FeatureMap, breaks: tuple[tuple[float, ...], ...] = ()
-) -> list[list[float]] | None:
-    """Coordinates inside the box at which a coefficient or all features lose smoothness, and ``breaks``."""
-    found = [set(axis.tolist()) for axis in features.breaks]
-    for more in (pde.breaks, breaks):
-        for axis, cuts in zip(found, more or ((),) * len(found), strict=True):
-            axis.update(cuts)
-    inside = [
-        sorted(v for v in axis if a < v < b)
-        for axis, a, b in zip(found, pde.domain.lower, pde.domain.upper, strict=True)
-    ]
-    return inside if any(inside) else None

@@ -105,9 +105,8 @@ def natural_entries(
 ) -> Iterator[tuple[Part, FloatArray, FloatArray]]:
     """Parts with their points and the weighted basis there: what a flux is integrated against."""
     for part in parts:
-        blocks = list(galerkin.boundary_blocks(features, T, part.rule, memory))
-        rows = np.vstack([part.weight * w[:, None] * Psi for _, w, Psi in blocks])
-        yield part, np.vstack([x for x, _, _ in blocks]), rows
+        x, w, Psi = galerkin.gathered(galerkin.whitened_blocks(features, T, part.rule, memory))
+        yield part, x, part.weight * w[:, None] * Psi
 
 
 class Lift:
@@ -140,8 +139,7 @@ class Lift:
         self._entries = []
         start = 0
         for part in parts:
-            blocks = list(part.rule.blocks(65536))
-            x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
+            x, w, _ = galerkin.gathered(part.rule.blocks(65536))
             self._entries.append((part, x, part.weight * w, rows[start : start + len(w)]))
             start += len(w)
         self._sum = EdgeIntegral([(part, x, block) for part, x, _, block in self._entries], strengths.size)
@@ -278,10 +276,9 @@ class UnknownShape:
 def natural_shape(features: FeatureMap, T: FloatArray, part: Part, memory: float) -> UnknownShape:
     """The load of an unknown flux or ambient on one part: constant along it, or correlated over ``length``."""
     assert isinstance(part.value, Unknown)
-    blocks = list(galerkin.boundary_blocks(features, T, part.rule, memory))
-    x, w = np.vstack([x for x, _, _ in blocks]), np.concatenate([w for _, w, _ in blocks])
+    x, w, Psi = galerkin.gathered(galerkin.whitened_blocks(features, T, part.rule, memory))
     modes = correlated_modes(x, w, part.value.length)
-    load = np.vstack([Psi for _, _, Psi in blocks]).T @ ((part.weight * w)[:, None] * modes)
+    load = Psi.T @ ((part.weight * w)[:, None] * modes)
     return UnknownShape(part.name, part.value, None, frozen(load))
 
 

@@ -26,7 +26,8 @@ from ..physics.conditions import Dirichlet, Periodic, Robin
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .space import WhitenedSpace, aligned_breaks, aligned_rule, diagonalised, traced_parts
+from .rules import aligned_breaks, aligned_rule, traced_parts
+from .space import WhitenedSpace, diagonalised
 from .traces import boundary_rules
 
 __all__ = ["FloorGrid", "whiten"]
@@ -384,8 +385,7 @@ def _defect(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> f
     whitening")."""
     mass = np.zeros((T.shape[1], T.shape[1]))
     for _, w, Psi in galerkin.whitened_blocks(features, T, rule, memory):
-        weighted = np.sqrt(w)[:, None] * Psi
-        mass += weighted.T @ weighted
+        mass += galerkin.weighted_gram(w, Psi)
     return float(np.abs(np.linalg.eigvalsh(mass) - 1.0).max())
 
 
@@ -489,9 +489,7 @@ def _measure(
     operator_defect = 0.0
     if pde.has_functions:
         # eta cannot see a coefficient that the rule under-resolves; a second assembly can.
-        second = galerkin.assemble(pde, features, T, check, memory, edges)
-        first = sum((t.value * t.matrix for t in assembly.terms), np.zeros((T.shape[1], T.shape[1])))
-        other = sum((t.value * t.matrix for t in second.terms), np.zeros_like(first))
+        first, other = assembly.stiffness, galerkin.assemble(pde, features, T, check, memory, edges).stiffness
         operator_defect = float(np.linalg.norm(other - first, 2) / np.linalg.norm(first, 2))
         if operator_defect > ETA_WARN:
             warnings.warn(
@@ -507,7 +505,6 @@ def _measure(
             SpaceWarning,
             stacklevel=3,
         )
-    K = sum((t.value * t.matrix for t in assembly.terms), np.zeros((T.shape[1], T.shape[1])))[:r, :r]
-    spectrum = np.linalg.eigvalsh(symmetrise(K))
+    spectrum = np.linalg.eigvalsh(symmetrise(assembly.stiffness[:r, :r]))
     peclet = assembly.fastest / np.sqrt(assembly.slowest_diffusion * max(float(spectrum[-1]), 1e-300))
     return {"eta": eta, "operator_defect": operator_defect, "leverage": leverage, "peclet": float(peclet)}

@@ -1,0 +1,44 @@
+"""Quadrature of a space: cut where coefficients jump, features have seams, or a user asks for it."""
+
+from __future__ import annotations
+
+from ..domains import Rule
+from ..domains.pieces import Pieces
+from ..features.base import FeatureMap
+from ..physics.conditions import Dirichlet
+from ..physics.pde import LinearPDE
+
+__all__ = ["aligned_breaks", "aligned_rule", "roots", "traced_parts"]
+
+
+def aligned_rule(
+    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
+) -> Rule:
+    """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
+    return pde.domain.quadrature(order, aligned_breaks(pde, features, breaks))
+
+
+def aligned_breaks(
+    pde: LinearPDE, features: FeatureMap, breaks: tuple[tuple[float, ...], ...] = ()
+) -> list[list[float]] | None:
+    """Coordinates inside the box at which a coefficient or all features lose smoothness, and ``breaks``."""
+    found = [set(axis.tolist()) for axis in features.breaks]
+    for more in (pde.breaks, breaks):
+        for axis, cuts in zip(found, more or ((),) * len(found), strict=True):
+            axis.update(cuts)
+    inside = [
+        sorted(v for v in axis if a < v < b)
+        for axis, a, b in zip(found, pde.domain.lower, pde.domain.upper, strict=True)
+    ]
+    return inside if any(inside) else None
+
+
+def roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
+    """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
+    return pde.domain.pieces(aligned_breaks(pde, features))
+
+
+def traced_parts(pde: LinearPDE, features: FeatureMap) -> list[str]:
+    """Dirichlet parts on which the features do not vanish by themselves."""
+    held = [name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)]
+    return [name for name in held if name not in features.zero_parts]
