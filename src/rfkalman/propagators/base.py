@@ -300,9 +300,10 @@ class CachedSteps:
         for name, first, last in self._spans:
             before = f"{name} begins at t = {first:.10g}; before that its first value is held, and a field"
             after = f"{name} ends at t = {last:.10g}; after that its last value is held, and a forecast"
-            for text in [before] * (t0 < first - slack) + [after] * (t1 > last + slack):
-                remedy = "rests on that guess. Extend the series, or declare the value Unknown."
-                warnings.warn(f"{text} {remedy}", TimeWarning, stacklevel=4)
+            remedy = "rests on that guess. Extend the series, or declare the value Unknown."
+            for beyond, text in ((t0 < first - slack, before), (t1 > last + slack, after)):
+                if beyond:
+                    warnings.warn(f"{text} {remedy}", TimeWarning, stacklevel=4)
         with np.errstate(under="ignore"):
             if self.generator.varying is not None:
                 return self.propagator._varying_step(self, t0, pieces)
