@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import scipy
 
-from ... import __version__
 from ...report import save
 from ...report.page import page, render
 from ...report.strokes import picture
@@ -159,7 +159,7 @@ def as_html(outcomes: Sequence[Outcome], command: str, seeds: int) -> str:
     )
     sections.append(("again", "Reproduce", render("reproduce/again.html", command=command, versions=versions)))
     head = render("reproduce/head.html", summary=summarise(outcomes), seeds=seeds, about_seeds=_SEEDS)
-    return page("rfkalman: the paper against ours", head, sections, version=__version__)
+    return page("rfkalman: the paper against ours", head, sections, version=version("rfkalman"))
 
 
 def write(outcomes: Sequence[Outcome], out: Path, command: str, seeds: int) -> list[Path]:
