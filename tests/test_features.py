@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2
 
+import rfkalman as rk
 from rfkalman.core.errors import ArchiveError, ShapeError, ValueRangeError
 from rfkalman.domains import Box, BoxWindow, Domain
 from rfkalman.domains.base import order_for
@@ -711,6 +713,56 @@ def test_orders_follow_the_stated_rules():
     assert orders(elu, 1e-12) == orders(elu, 1e-6)
     assert elu.smallest_floor == 1e-6 and bubble(ELUNetwork(5, 0.1)).bind(box).smallest_floor == 1e-6
     assert rff.smallest_floor == tanh.smallest_floor == 1e-20
+
+
+# --- a family of a new kind -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerMap(FeatureMap):
+    """s, s^2, ..., s^n of s = (x - lower) / side along the first axis: all that a new family has to say."""
+
+    lower: np.ndarray
+    side: np.ndarray
+    powers: np.ndarray
+
+    kind: ClassVar[str] = "powers"
+    n_features = property(lambda self: len(self.powers))
+
+    def __call__(self, x):
+        return ((x[:, :1] - self.lower[0]) / self.side[0]) ** self.powers
+
+    def jet(self, x):
+        gradients = np.zeros((self.dimension, len(x), self.n_features))
+        s = (x[:, :1] - self.lower[0]) / self.side[0]
+        gradients[0] = self.powers * s ** (self.powers - 1.0) / self.side[0]
+        return self(x), gradients
+
+    def bounds(self):
+        n = self.powers
+        return np.ones(n.size), n / self.side[0], n * (n - 1.0) / self.side[0] ** 2
+
+    def bandwidth(self, floor, aligned=False):
+        return np.full(self.dimension, 2.0 * self.n_features)
+
+
+@dataclass(frozen=True, slots=True)
+class Powers(Recipe):
+    n_features: int
+
+    def bind(self, domain):
+        return PowerMap(domain.lower, domain.side, np.arange(1.0, self.n_features + 1.0))
+
+
+def test_a_family_of_a_new_kind_is_one_recipe_and_one_map(tmp_path):
+    """It is added, windowed, put on patches, whitened, and comes back from a file with the same bits."""
+    pde = rk.Heat(BOXES[2], boundary=rk.Neumann(0.0))
+    recipe = Powers(3) + rk.Constant() + rk.patches(Powers(2), 2)
+    space = rk.whiten(pde, recipe)
+    again = rk.load(rk.save(tmp_path / "powers.npz", space))
+    x = BOXES[2].sample(20, np.random.default_rng(0))
+    assert_array_equal(again.features(x) @ again.transform, space.features(x) @ space.transform)
+    assert bubble(Powers(2)).bind(BOXES[2]).zero_trace
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------

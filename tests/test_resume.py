@@ -163,7 +163,7 @@ def test_a_late_reading_is_still_placed_after_a_restart_and_one_too_late_refused
     for f in (whole, parts):
         f.observe(rk.points([[0.3]]), [1.5], noise_std=0.1, time=f.time - 0.37)
     assert_same(parts, whole)
-    with pytest.raises(TimeError, match=r"but lag is 0.45"):
+    with pytest.raises(TimeError, match=r"but reorder is 0.45"):
         parts.observe(rk.points([[0.3]]), [1.5], noise_std=0.1, time=parts.time - 0.5)
 
 

@@ -305,13 +305,13 @@ def space() -> rk.WhitenedSpace:
 
 
 @pytest.mark.parametrize("velocity", [None, [1.0, 0.5]])
-@pytest.mark.parametrize("lag", [0.0, 1.0])
-def test_an_assimilator_with_a_constant_gain_is_one_without(space, velocity, lag):
+@pytest.mark.parametrize("reorder", [0.0, 1.0])
+def test_an_assimilator_with_a_constant_gain_is_one_without(space, velocity, reorder):
     """Regular readings, one of them missing, one late, one moving sensor, an irregular gap: equal throughout."""
     if velocity is not None:
         pde = rk.AdvectionDiffusion(space.pde.domain, 0.1, velocity, source=lambda x, t: np.full(len(x), np.sin(t)))
         space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(40, 0.4)), 1e-6)
-    kwargs = {"prior": rk.isotropic(1.0), "process_noise": rk.isotropic(0.5), "lag": lag}
+    kwargs = {"prior": rk.isotropic(1.0), "process_noise": rk.isotropic(0.5), "reorder": reorder}
     fast, full = rk.Assimilator(space, constant_gain=True, **kwargs), rk.Assimilator(space, **kwargs)
     rng = np.random.default_rng(0)
     sensors = rng.random((5, 2))
@@ -327,7 +327,7 @@ def test_an_assimilator_with_a_constant_gain_is_one_without(space, velocity, lag
                 asm.observe(rk.points(mobile), [0.3], noise_std=0.1)
             if k == 130:
                 asm.advance(0.3 * k + 0.08)
-            if lag and k == 90:
+            if reorder and k == 90:
                 asm.observe(rk.points(mobile), [0.3], noise_std=0.1, time=0.3 * k - 0.4)
         was_constant += fast._recursion.is_constant
         assert_allclose(fast.belief.mean, full.belief.mean, rtol=0, atol=SAME * 10)

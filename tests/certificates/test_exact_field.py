@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from tests.certificates.fields import LINE, SQUARE, bubble_line
 
 import rfkalman as rk
-from rfkalman.certificates.exact_field import FineBasis, SpaceTrajectory, as_times
+from rfkalman.certificates.exact_field import FineBasis, SpaceTrajectory
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.research.experiments.truth import SineSeries, bumps
 
@@ -35,14 +35,6 @@ def test_forced_spaces_have_no_free_trajectory():
         SpaceTrajectory(space, np.zeros(space.rank))
     with pytest.raises(ShapeError, match="coeffs"):
         SpaceTrajectory(rk.whiten(rk.Heat(LINE), rk.DirichletSine(3)), np.zeros(4))
-
-
-def test_times_increase():
-    assert as_times([0.0, 1.0]).tolist() == [0.0, 1.0]
-    with pytest.raises(ValueRangeError, match="increase"):
-        as_times([0.0, 0.0])
-    with pytest.raises(ShapeError, match="at least one"):
-        as_times([])
 
 
 def test_blocks_that_are_not_kept_give_the_same_numbers():

@@ -296,14 +296,14 @@ def test_reused_sensors_need_fewer():
 def test_misuse_raises():
     """Unlike a certificate that does not apply."""
     given = problem(bubble_line(0))
-    with pytest.raises(ShapeError, match=r"6 times need 6 observations and 5 steps; got 6 and 4"):
+    with pytest.raises(ShapeError, match=r"6 observations need 5 steps between them; got 4"):
         certify(**(given | {"steps": given["steps"][:-1]}))
     raw = rk.Observation(np.ones((3, 99)), std=0.1)
     with pytest.raises(ShapeError, match=r"observations\[5\]\.H has 99 coefficients.*space\(sensors\)"):
         certify(**(given | {"observations": [*given["observations"][:-1], raw]}))
     with pytest.raises(ValueRangeError, match="eta must lie strictly between 0 and 1"):
         certify(**given, eta=1.5)
-    with pytest.raises(ValueRangeError, match="times must increase"):
+    with pytest.raises(ValueRangeError, match="times must be increasing"):
         certify(**(given | {"times": TIMES[::-1]}))
 
 

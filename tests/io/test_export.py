@@ -34,9 +34,10 @@ from rfkalman.core.checks import EPS
 from rfkalman.core.errors import MissingExtraError, TimeError, ValueRangeError
 from rfkalman.io import _export_plan
 from rfkalman.io._export_cf import axis_names, udunits
-from rfkalman.io._export_plan import exceedance, iso, make_grid
+from rfkalman.io._export_plan import iso, make_grid
 from rfkalman.io.export import ExportError, export, readings_to_frame, to_xarray
 from rfkalman.job import Clock, Labels, OutputPlan, SensorTable, Setup
+from rfkalman.model.field import exceedance
 from rfkalman.problem import Problem
 from rfkalman.runs.session import Run, run
 
@@ -667,7 +668,7 @@ def test_what_is_too_large_is_refused_before_anything_is_computed(cube, tmp_path
     ):
         with pytest.raises(ValueRangeError, match=complaint):
             export(cube, cube.setup, tmp_path / "a.nc", **options)
-    monkeypatch.setattr("rfkalman.io.export.MAX_ROWS", 1000)
+    monkeypatch.setattr("rfkalman.io._export_tables.MAX_ROWS", 1000)
     with pytest.raises(ValueRangeError, match="1584 lines"):
         export(cube, cube.setup, tmp_path / "a.csv")
     assert cube.asked == [] and list(tmp_path.iterdir()) == []

@@ -396,7 +396,7 @@ def test_a_table_of_a_logger_is_read_with_all_its_lines():
     layout = TableFormat(time="TIMESTAMP", sensor=None, known=("T_1", "T_2"), zone="UTC", names_line=2, data_line=5)
     with pytest.MonkeyPatch.context() as patch:
         # Quoted cells take the fast road: no line is cut alone.
-        patch.setattr(_csv, "_cut", lambda texts, delimiter: pytest.fail("slow road") if texts else [])
+        patch.setattr(_csv, "_cut", lambda *a: pytest.fail("slow road"))
         [chunk] = read_csv(io.BytesIO(data), layout)
     assert chunk.sensor.tolist() == ["T_1", "T_2", "T_1", "T_2"] and chunk.line.tolist() == [5, 5, 6, 6]
     np.testing.assert_array_equal(chunk.value, [12.5, np.nan, 12.25, -3.0])
@@ -709,6 +709,18 @@ def test_frames_of_anything_are_accounted_for(columns, format):
     chunks = list(from_frame(frame, format))
     assert len(rows(chunks)) + len(rejected(chunks)) == 8
     assert {reason for _, reason in rejected(chunks)} <= set(REASONS)
+
+
+def test_a_rejected_cell_of_a_frame_is_shown_under_its_column():
+    """As in a file; a time that is no finite number is none, and a whole number among others is a name."""
+    columns = {"time": [0.0, np.inf, 0.0, 0.0], "sensor_id": [5, "a", 2.5, "b"], "value": [1.0, 1.0, 1.0, "x"]}
+    [chunk] = from_frame(columns, TableFormat(number_ns=10**9))
+    assert [tuple(item) for item in chunk.rejected] == [
+        (2, "time not understood", "time: inf"),
+        (3, "sensor name missing", "sensor_id: 2.5"),
+        (4, "not a number", "value: x"),
+    ]
+    assert rows([chunk]) == [(0, "5", 1.0, 1)]
 
 
 def test_what_is_no_frame_is_misuse():

@@ -424,8 +424,9 @@ def test_plans_for_input_and_output(tmp_path):
     assert setup.valid_range == (-40.0, 50.0) and setup.gate == 5.0
     assert setup.output.map_times_ns == (6 * hour, round(2.5 * hour))
     assert setup.output.thresholds == pytest.approx((0.0,), abs=1e-12)
-    form = setup.input
-    assert form.sensor is None and form.known == ("A", "B")
+    assert setup.input.sensor is None and setup.input.known == ("A", "B")
+    with pytest.warns(DeprecationWarning, match=r"now setup\.input"):
+        assert setup.table_format() is setup.input
 
 
 def test_a_wall_far_from_the_prior_is_remarked_upon():

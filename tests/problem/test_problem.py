@@ -467,6 +467,57 @@ def test_defaults_written_out_change_neither_canonical_form_nor_digest():
     assert one.digest() != Problem.from_dict(changed("features/seed", 1)).digest()
 
 
+#: One key of BASE changed, and the digest that the first version gave it.
+DIGESTS = [
+    ("title", "the same", "082a904242ba3401"),
+    (
+        "physics/diffusion",
+        {"axis": "depth", "interfaces": ["30 cm"], "values": ["0.3 mm2/s", 0.001]},
+        "bbeb2edf53fb23dd",
+    ),
+    (
+        "physics/boundary/top",
+        {"coefficient": "1 mm/h", "ambient": {"unknown": {"std": 1, "process": "fixed"}}},
+        "24749391c95294b1",
+    ),
+    ("physics/process_noise", {"change": "0.5 K", "per": "1 d", "length": "20 cm"}, "fd07d863a192a53f"),
+    (
+        "physics/sources",
+        [{"name": "leak", "place": ["50 cm"], "strength": {"unknown": {"std": 1, "change": 2}}}],
+        "66dddd5a5693057b",
+    ),
+    ("features", {"length_scale": "10 cm", "count": 30, "floor": 1e-10, "seed": 3}, "b61fa965afac5068"),
+    ("sensors/offset", "0.5 K", "312b79d1c4b066b8"),
+    (
+        "time",
+        {"unit": "min", "start": "2024-05-01", "zone": "Europe/Berlin", "step": "1 h", "reorder": "2 h"},
+        "184d409461723b93",
+    ),
+    (
+        "input",
+        {"layout": "wide", "unit": "degF", "range": ["-40 degF", 50], "gate": 5, "missing": ["", -9999]},
+        "7d713f4ef5f5bbd9",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "digest"), DIGESTS, ids=[path for path, _, _ in DIGESTS])
+def test_a_file_of_version_1_keeps_its_digest(path, value, digest):
+    """Runs that were begun with the first version go on: they are known by it."""
+    assert Problem.from_dict(changed(path, value)).digest()[:16] == digest
+
+
+def test_a_converted_problem_holds_numbers_in_its_units_and_says_the_same():
+    """Converted once more, in the same units, numbers stay as they are."""
+    problem = Problem.from_dict(changed("sensors/offset", "0.5 K"))
+    found = problem.converted
+    assert found.domain.upper == 2.0 and found.sensors.table[0].at == [0.05] and found.sensors.offset == 0.5
+    assert found.physics.diffusion == problem.number("physics.diffusion") == pytest.approx(0.0018)
+    assert found.physics.boundary["top"].unknown.std == 5.0 and found.time.step is None
+    assert Problem.from_dict(found.as_dict()).converted == found
+    assert problem.domain.upper == "2 m"
+
+
 def test_the_digest_sees_the_files_that_are_part_of_the_problem(tmp_path):
     (tmp_path / "sensors.csv").write_text("id,depth\nA,0.1\n")
     tables = changed("sensors", {"file": "sensors.csv", "noise": 0.1})

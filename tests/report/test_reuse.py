@@ -43,7 +43,7 @@ def test_sums_by_sensor_are_those_of_their_strips(tmp_path: Path, monkeypatch: p
     """The pass over all readings, cut into groups of any size, against one sensor at a time."""
     with finished(tmp_path, column(), LINES) as (record, setup):
         for held in (1, 30, 1 << 18):
-            monkeypatch.setattr("rfkalman.runs.record._HELD", held)
+            monkeypatch.setattr("rfkalman.runs.record._AT_ONCE", held)
             for row in data.sensor_rows(record, setup, 0.9):
                 strip = record.strip(row.name)
                 used = strip.status == "used"

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from tests.runs.column import HOUR_NS, ORIGIN_NS, first_version, run, setup, stamp, write_table
 
 from rfkalman.io.store import Store
+from rfkalman.job import Labels
 from rfkalman.runs import RunRecord
 from rfkalman.runs.verdict import CHANCE, IN_A_ROW, MOST_ASIDE, WIDTH, aside_of, consistency_of, nis_band
 
@@ -64,7 +65,7 @@ def judged(folder, lines, given=None, **options):
 def aside(store, given):
     opened = Store.reader(store)
     try:
-        return aside_of(opened, given, "degC", lambda t_ns: f"{(t_ns - ORIGIN_NS) / HOUR_NS:g}")
+        return aside_of(opened, replace(given, labels=Labels(unit="degC")))
     finally:
         opened.close()
 
@@ -254,8 +255,10 @@ def test_the_named_setting_would_have_kept_them(tmp_path):
 def test_reasons_without_a_number_name_what_is_missing(tmp_path):
     lines = [*lines_of(drawn(5, 4)), f"{stamp(2)},nobody,1.0", f"{stamp(2)},air,3.0", f"{stamp(-5)},T05,3.0", "what"]
     _, store = judged(tmp_path, lines)
-    said = " | ".join(aside(store, wide()).remedies)
-    assert "rows for nobody" in said and "holds air" in said and 'time.start = "-5"' in said and "malformed" in said
+    said, before = " | ".join(aside(store, wide()).remedies), setup().time_text(ORIGIN_NS - 5 * HOUR_NS)
+    assert (
+        "rows for nobody" in said and "holds air" in said and f'time.start = "{before}"' in said and "malformed" in said
+    )
     missing = [*lines_of(drawn(5, 4)), *(f"{stamp(h)},T05," for h in range(5, 20))]
     _, store = judged(tmp_path, missing)
     assert aside(store, wide()).n == 0

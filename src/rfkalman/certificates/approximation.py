@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, as_increasing, frozen
 from ..physics.conditions import Robin
 from ..space.space import WhitenedSpace
-from .exact_field import FineBasis, Trajectory, as_times, quadrature_finding, require_unforced
+from .exact_field import FineBasis, Trajectory, quadrature_finding, require_unforced
 from .findings import Finding
 
 __all__ = ["GraphResidual", "ProjectionError", "boundary_form", "graph_residual", "projection_error"]
@@ -93,7 +93,7 @@ def projection_error(
     >>> projection_error(space, third_mode, [0.0]).errors.round(12)
     array([1.])
     """
-    return _projected(FineBasis(space, order), trajectory, as_times(times), rate=0)
+    return _projected(FineBasis(space, order), trajectory, as_increasing("times", times), rate=0)
 
 
 def _projected(fine: FineBasis, trajectory: Trajectory, grid: FloatArray, rate: int) -> ProjectionError:
@@ -192,7 +192,7 @@ def graph_residual(
         Of the rule in space.
     """
     require_unforced(space)
-    return graph_residual_on(FineBasis(space, order), space, trajectory, as_times(times))
+    return graph_residual_on(FineBasis(space, order), space, trajectory, as_increasing("times", times))
 
 
 def graph_residual_on(fine: FineBasis, space: WhitenedSpace, trajectory: Trajectory, grid: FloatArray) -> GraphResidual:

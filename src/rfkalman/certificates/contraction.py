@@ -19,11 +19,11 @@ from ..core.checks import as_count, as_nonnegative, as_number, as_positive
 from ..core.errors import ValueRangeError
 from .findings import Finding
 from .gram import ACCUMULATED, TIME_UNIFORM
+from .propagation import INITIAL
 
 __all__ = ["Contraction", "contraction", "estimation_bound"]
 
 THEOREM = "Posterior contraction and PDE consistency in mass-whitened RFM coordinates"
-INITIAL = "Initial bias"
 
 _REMEDIES = {
     "approximation": "lower mass_floor, or more features",

@@ -205,7 +205,8 @@ def residuals(reference_coeffs: ArrayLike, steps: Sequence[LinearStep]) -> StepR
     N = len(steps)
     b, biases, damped = np.empty((N, z.shape[1])), np.zeros(N + 1), np.zeros(N + 1)
     error = np.zeros(z.shape[1])
-    sizes: dict[int, float] = {}
+    transitions = {id(step.transition): step.transition for step in steps}
+    sizes = {key: spectral_norm(transition) for key, transition in transitions.items()}
     for n, step in enumerate(steps):
         if step.dim != z.shape[1]:
             raise ShapeError(f"reference_coeffs has {z.shape[1]} columns but the steps have {step.dim} coefficients.")
@@ -213,10 +214,7 @@ def residuals(reference_coeffs: ArrayLike, steps: Sequence[LinearStep]) -> StepR
         # The error obeys its own recursion; subtracting two long trajectories would only add rounding.
         error = step.apply(error) + b[n]
         biases[n + 1] = np.linalg.norm(error)
-        key = id(step.transition)
-        if key not in sizes:
-            sizes[key] = spectral_norm(step.transition)
-        damped[n + 1] = sizes[key] * damped[n] + np.linalg.norm(b[n])
+        damped[n + 1] = sizes[id(step.transition)] * damped[n] + np.linalg.norm(b[n])
     norms = np.linalg.norm(b, axis=1)
     bounds = S.value * np.concatenate([[0.0], np.cumsum(norms)])
     return StepResiduals(frozen(b), frozen(norms), frozen(bounds), frozen(damped), frozen(biases), S)

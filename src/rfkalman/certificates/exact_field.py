@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, frozen
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.checks import FloatArray, as_finite, assign, frozen
+from ..core.errors import ValueRangeError
+from ..core.pieces import in_blocks, row_blocks
 from ..domains import Box, Rule
 from ..domains.base import per_axis
 from ..propagators import Exponential
@@ -19,7 +19,7 @@ from ..space.rules import aligned_rule
 from ..space.space import Basis, WhitenedSpace
 from .findings import Finding
 
-__all__ = ["FineBasis", "SpaceTrajectory", "Trajectory", "as_times", "quadrature_finding", "require_unforced"]
+__all__ = ["FineBasis", "SpaceTrajectory", "Trajectory", "quadrature_finding", "require_unforced"]
 
 #: A relative change of the projections on a second rule above this is reported as a failure.
 QUADRATURE_LIMIT = 1e-3
@@ -56,7 +56,7 @@ class SpaceTrajectory:
     coeffs: FloatArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coeffs", as_finite("coeffs", self.coeffs, (self.space.rank,)))
+        assign(self, coeffs=as_finite("coeffs", self.coeffs, (self.space.rank,)))
         require_unforced(self.space)
 
     def __call__(self, x: FloatArray, t: float, rate: int = 0) -> FloatArray:
@@ -76,16 +76,6 @@ def require_unforced(space: WhitenedSpace) -> None:
             "space has a source, boundary values or modulated coefficients. Certify the homogeneous problem: the "
             "deviation from a known forced solution solves it."
         )
-
-
-def as_times(times: ArrayLike) -> FloatArray:
-    """Increasing finite times, at least one."""
-    grid = as_finite("times", times, (None,))
-    if grid.size == 0:
-        raise ShapeError("times is empty; give at least one time.")
-    if not (np.diff(grid) > 0.0).all():
-        raise ValueRangeError("times must increase strictly.")
-    return grid
 
 
 # -- the basis on a finer rule ----------------------------------------------------------------------------------------
@@ -129,11 +119,8 @@ class FineBasis:
     def values(self, trajectory: Trajectory, t: float, rate: int = 0) -> FloatArray:
         """The field or its time derivative at all points, (N_c,)."""
         name, remedy = f"trajectory(x, {t:g}, rate={rate})", "It must give one value per row of x."
-        parts = [
-            as_finite(name, trajectory(x, t, rate), (len(x),), remedy)
-            for x in np.split(self.points, range(_BLOCK, len(self.points), _BLOCK))
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        field = lambda x: as_finite(name, trajectory(x, t, rate), (len(x),), remedy)
+        return in_blocks(field, self.points, _BLOCK)
 
     def project(self, values: FloatArray) -> FloatArray:
         """Integral of the field times each basis function, (r,)."""
@@ -163,12 +150,11 @@ class FineBasis:
     def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Rows of the rule and the basis there, kept where that fits into the memory."""
         blocks: Iterable[FloatArray] = self._evaluated() if self._kept is None else self._kept
-        for i, Psi in enumerate(blocks):
-            yield slice(i * _BLOCK, i * _BLOCK + len(Psi)), Psi
+        return zip(row_blocks(len(self.points), _BLOCK), blocks, strict=True)
 
     def _evaluated(self) -> Iterator[FloatArray]:
-        blocks = (self.points[start : start + _BLOCK] for start in range(0, len(self.points), _BLOCK))
-        return (self.basis.features(x) @ self.basis.transform for x in blocks)
+        rows = row_blocks(len(self.points), _BLOCK)
+        return (self.basis.features(self.points[some]) @ self.basis.transform for some in rows)
 
 
 def quadrature_finding(statement: str, defect: float, field: str = "u") -> Finding:

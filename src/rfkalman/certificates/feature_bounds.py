@@ -7,7 +7,7 @@ certificate" and "Dirichlet-bubble Gaussian RFF certificate", their universal co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -133,22 +133,12 @@ def rff_bound(
     >>> rff_bound(400, 1.0, 1, 0.05, window_sup=1 / 16).value == bound.value / 16
     True
     """
-    M, C, N1, delta, beta = _class_inputs(n_features, amplitude, n_analyses, failure_prob, window_sup)
-    root2 = math.sqrt(2.0)
-    L = math.log(N1 / delta)
-    constant = root2 * C * beta * math.sqrt(C_RF)
-    return MonteCarloBound(
-        statement=RFF if beta == 1.0 else BUBBLE,
-        n_features=M,
-        amplitude=C,
-        feature_norm=root2,
-        window_sup=beta,
-        n_analyses=N1,
-        failure_prob=delta,
-        constant=constant,
-        value=constant * math.sqrt((L + math.log(2.0)) / M),
-        sharp=beta * C * (1.0 + 2.0 * math.sqrt(L)) / math.sqrt(M),
-        expected=beta * C / math.sqrt(M),
+    beta, root2 = as_positive("window_sup", window_sup), math.sqrt(2.0)
+    # The mean of phi^2 over the phase is 1, its largest value 2: the mean error has no factor sqrt2, the deviation has.
+    mean = beta * as_positive("amplitude", amplitude)
+    statement, constant = RFF if beta == 1.0 else BUBBLE, root2 * mean * math.sqrt(C_RF)
+    return _monte_carlo(
+        statement, n_features, amplitude, root2, beta, n_analyses, failure_prob, constant, mean=mean, deviation=2.0
     )
 
 
@@ -182,37 +172,46 @@ def elu_bound(
     constant : float, optional
         C_elu, where another source states it; the class is then that source's.
     """
-    M, C, N1, delta, beta = _class_inputs(n_features, amplitude, n_analyses, failure_prob, window_sup)
-    B = as_positive("feature_norm", feature_norm)
+    beta, B = as_positive("window_sup", window_sup), as_positive("feature_norm", feature_norm)
+    mean = beta * as_positive("amplitude", amplitude) * B
+    factor = mean * math.sqrt(C_RF) if constant is None else beta * as_positive("constant", constant)
+    root2 = math.sqrt(2.0)
+    bound = _monte_carlo(
+        ELU, n_features, amplitude, B, beta, n_analyses, failure_prob, factor, mean=mean, deviation=root2
+    )
+    # Another source's constant has no sharper form here.
+    return bound if constant is None else replace(bound, sharp=bound.value, expected=bound.value)
+
+
+def _monte_carlo(
+    statement: str,
+    n_features: int,
+    amplitude: float,
+    feature_norm: float,
+    window_sup: float,
+    n_analyses: int,
+    failure_prob: float,
+    constant: float,
+    *,
+    mean: float,
+    deviation: float,
+) -> MonteCarloBound:
+    """The bound from its constant, the mean error of one feature, and the deviation from it per sqrt(L)."""
+    M, N1 = as_count("n_features", n_features), as_count("n_analyses", n_analyses)
+    delta = as_share("failure_prob", failure_prob, CHANCE)
     L = math.log(N1 / delta)
-    given = None if constant is None else as_positive("constant", constant)
-    factor = C * B * beta * math.sqrt(C_RF) if given is None else beta * given
-    value = factor * math.sqrt((L + math.log(2.0)) / M)
-    derived = beta * C * B * (1.0 + math.sqrt(2.0 * L)) / math.sqrt(M)
     return MonteCarloBound(
-        statement=ELU,
+        statement,
         n_features=M,
-        amplitude=C,
-        feature_norm=B,
-        window_sup=beta,
+        amplitude=float(amplitude),
+        feature_norm=feature_norm,
+        window_sup=window_sup,
         n_analyses=N1,
         failure_prob=delta,
-        constant=factor,
-        value=value,
-        sharp=derived if given is None else value,
-        expected=beta * C * B / math.sqrt(M) if given is None else value,
-    )
-
-
-def _class_inputs(
-    n_features: int, amplitude: float, n_analyses: int, failure_prob: float, window_sup: float
-) -> tuple[int, float, int, float, float]:
-    return (
-        as_count("n_features", n_features),
-        as_positive("amplitude", amplitude),
-        as_count("n_analyses", n_analyses),
-        as_share("failure_prob", failure_prob, CHANCE),
-        as_positive("window_sup", window_sup),
+        constant=constant,
+        value=constant * math.sqrt((L + math.log(2.0)) / M),
+        sharp=mean * (1.0 + deviation * math.sqrt(L)) / math.sqrt(M),
+        expected=mean / math.sqrt(M),
     )
 
 

@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, as_share, frozen
+from ..core.checks import FloatArray, as_finite, as_share, assign, frozen
 from ..core.errors import ShapeError
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
@@ -73,10 +74,8 @@ class Truths:
         N1, _, K = coeffs.shape
         if len(self.readings) != N1:
             raise ShapeError(f"readings has {len(self.readings)} entries but there are {N1} analyses.")
-        object.__setattr__(self, "coeffs", coeffs)
-        object.__setattr__(self, "missed", as_finite("missed", self.missed, (N1, K)))
         rows = tuple(as_finite(f"readings[{n}]", y, (None, K)) for n, y in enumerate(self.readings))
-        object.__setattr__(self, "readings", rows)
+        assign(self, coeffs=coeffs, missed=as_finite("missed", self.missed, (N1, K)), readings=rows)
 
     @property
     def n_fields(self) -> int:
@@ -189,10 +188,7 @@ def field_error(
     z, N1 = truths.coeffs, len(observations)
     if z.shape[:2] != (N1, prior.dim):
         raise ShapeError(f"truths.coeffs has shape {z.shape} but there are {N1} analyses of {prior.dim} coefficients.")
-    zbar = np.empty_like(z)
-    zbar[0] = z[0]
-    for n, step in enumerate(steps):
-        zbar[n + 1] = step.apply(zbar[n]) + step.g[:, None]
+    zbar = np.array(list(accumulate(steps, lambda state, step: step.move(state), initial=z[0])))
     misfits = [y - obs.H @ c for y, obs, c in zip(truths.readings, observations, zbar, strict=True)]
     start = propagators.carry(prior.mean[:, None] - z[0])
     seen = propagators.carry(np.zeros_like(z[0]), misfits)

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..core.checks import assign
+
 __all__ = ["CHANCE", "Finding", "shown"]
 
 #: What a failure probability is, for the message of :func:`~rfkalman.core.checks.as_share`.
@@ -53,9 +55,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.holds is None and self.limit is not None:
-            object.__setattr__(self, "holds", bool(self.value <= self.limit))
+            assign(self, holds=bool(self.value <= self.limit))
         if self.holds is not False:
-            object.__setattr__(self, "remedy", "")
+            assign(self, remedy="")
 
     @property
     def is_problem(self) -> bool:

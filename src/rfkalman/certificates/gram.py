@@ -25,6 +25,7 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import CHANCE, Finding
+from .propagation import require_window
 
 __all__ = [
     "UNIVERSAL_CONSTANT",
@@ -307,18 +308,12 @@ def accumulated(
     >>> accumulated(Gaussian([0.0], [[1.0]]), [LinearStep([1.0])] * 2, [once] * 3).alphas
     array([2., 3., 4.])
     """
-    leading: list[LinearStep | None] = list(steps)
-    if len(leading) == len(observations) - 1:
-        leading.insert(0, None)
-    if len(leading) != len(observations) or not observations:
-        raise ShapeError(
-            f"{len(observations)} observations need {max(len(observations) - 1, 0)} steps between them, or one step "
-            f"before each; got {len(steps)} steps."
-        )
     B = np.array(prior.root)
     r, k = B.shape
+    leading = list(steps) if len(steps) == len(observations) else [None, *steps]
+    require_window(r, leading, observations)
     factor = np.eye(k)
-    alphas, traces = np.empty(len(leading)), np.empty(len(leading))
+    alphas, traces = np.empty(len(observations)), np.empty(len(observations))
     for n, (step, obs) in enumerate(zip(leading, observations, strict=True)):
         if step is not None:
             if step.noise_root is not None and step.noise_root.any():
@@ -327,14 +322,7 @@ def accumulated(
                     "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
                     "bound on the information, or read the posterior covariance of kalman.run."
                 )
-            if step.dim != r:
-                raise ShapeError(f"steps[{n}] moves {step.dim} coefficients but the prior has {r}.")
             B = step.apply(B)
-        if obs.H.shape[1] != r:
-            raise ShapeError(
-                f"observations[{n}].H has {obs.H.shape[1]} columns but the prior has {r} coefficients; "
-                "raw feature values go through the whitening transform first: use space(sensors)."
-            )
         factor = triangularise(np.vstack([factor, obs.whiten(obs.H @ B)]))
         root = solve_triangular(factor, B.T, trans="T", lower=False, check_finite=False)
         largest = float(np.linalg.norm(root, 2)) ** 2 if root.size else 0.0

@@ -21,14 +21,14 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, as_increasing, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential, ImplicitEuler
 from ..space.space import WhitenedSpace
 from ..statespace.values import LinearStep
 from .approximation import GRAPH, graph_residual_on, relative_to
 from .dynamics import BIAS, ROUNDING, StepResiduals, residuals, spectral_norm
-from .exact_field import FineBasis, Trajectory, as_times, require_unforced
+from .exact_field import FineBasis, Trajectory, require_unforced
 from .findings import Finding
 from .ritz import RITZ, Ritz, lowest_rate, ritz
 
@@ -273,7 +273,7 @@ def galerkin_route(
 
 
 def _implicit_euler(space: WhitenedSpace, times: ArrayLike) -> tuple[FloatArray, LinearStep]:
-    grid = as_times(times)
+    grid = as_increasing("times", times)
     if grid.size < 2:
         raise ShapeError("times must hold at least two times, t_0 .. t_N.")
     gaps = np.diff(grid)

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from ..core.checks import FloatArray, as_count, as_finite, frozen
+from ..core.checks import FloatArray, as_count, as_finite, assign, frozen
 from ..core.errors import ConformityError
+from ..core.pieces import in_blocks
 from ..domains import Box
 from ..domains.base import per_axis
 from ..space.space import Basis
@@ -77,7 +78,7 @@ class Leverage:
     failure_prob: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "location", as_finite("location", self.location, (None,)))
+        assign(self, location=as_finite("location", self.location, (None,)))
 
     @property
     def looseness(self) -> float:
@@ -157,11 +158,7 @@ def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray
 
 def leverages(space: Basis, x: FloatArray) -> FloatArray:
     """|Psi|^2 at points that need not lie in the domain, (n,)."""
-    values = np.empty(len(x))
-    for start in range(0, len(x), _ROWS):
-        rows = slice(start, start + _ROWS)
-        values[rows] = np.square(space.features(x[rows]) @ space.transform).sum(axis=1)
-    return values
+    return in_blocks(lambda some: np.square(space.features(some) @ space.transform).sum(axis=1), x, _ROWS)
 
 
 def _separated(x: FloatArray, values: FloatArray, apart: FloatArray, count: int) -> list[FloatArray]:
@@ -286,12 +283,11 @@ def first_order(
     peak : Peak, optional
         The realised leverage where it is known already.
     """
-    x, h, known = _cover(space, n, envelopes)
-    T = float(np.linalg.norm(space.transform, 2))
-    top = (math.sqrt(float(leverages(space, x).max())) + h * T * math.sqrt(known.gradients)) ** 2
+    x, top, h, T, known = _cover(space, n, envelopes)
+    bound = (math.sqrt(top) + h * T * math.sqrt(known.gradients)) ** 2
     value, location = realised(space) if peak is None else peak
     form, chance = f"first order, {known.source}", known.gradients_failure_prob
-    return Leverage(value, location, top, form, len(x), space.rank, chance)
+    return Leverage(value, location, bound, form, len(x), space.rank, chance)
 
 
 def two_envelopes(
@@ -301,15 +297,16 @@ def two_envelopes(
 
     Parameters are those of :func:`first_order`.
     """
-    x, h, known = _cover(space, n, envelopes)
-    T = float(np.linalg.norm(space.transform, 2))
-    top = float(leverages(space, x).max()) + 2.0 * h * T**2 * math.sqrt(known.values * known.gradients)
+    x, top, h, T, known = _cover(space, n, envelopes)
+    bound = top + 2.0 * h * T**2 * math.sqrt(known.values * known.gradients)
     value, location = realised(space) if peak is None else peak
-    return Leverage(value, location, top, f"two envelopes, {known.source}", len(x), space.rank, known.failure_prob)
+    return Leverage(value, location, bound, f"two envelopes, {known.source}", len(x), space.rank, known.failure_prob)
 
 
-def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) -> tuple[FloatArray, float, Envelopes]:
-    """Nodes of a grid, their covering radius, and envelopes that are finite."""
+def _cover(
+    space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None
+) -> tuple[FloatArray, float, float, float, Envelopes]:
+    """Nodes of a grid, the largest |Psi|^2 on them, their covering radius, |T|, and envelopes that are finite."""
     domain = space.pde.domain
     known = drawn_envelopes(space.features) if envelopes is None else envelopes
     if not (isinstance(domain, Box) and math.isfinite(known.gradients) and math.isfinite(known.values)):
@@ -320,4 +317,5 @@ def _cover(space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None) 
         )
     counts = per_axis("n", n, domain.dimension, minimum=2)
     x = Box(domain.lower, domain.upper).grid(counts)
-    return x, 0.5 * float(np.linalg.norm(domain.side / (np.array(counts) - 1))), known
+    h, T = 0.5 * float(np.linalg.norm(domain.side / (np.array(counts) - 1))), float(np.linalg.norm(space.transform, 2))
+    return x, float(leverages(space, x).max()), h, T, known

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, as_increasing
 from ..core.errors import RFKalmanError, ShapeError
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
@@ -18,11 +18,11 @@ from . import dynamics, gram
 from . import leverage as lev
 from .approximation import projection_error
 from .contraction import contraction
-from .exact_field import Trajectory, as_times
+from .exact_field import Trajectory
 from .field_error import FieldError, Truths, field_error
 from .findings import Finding
 from .implicit_euler import galerkin_route, projection_route
-from .propagation import CovarianceRoots, ErrorPropagators, covariance_roots, error_propagators
+from .propagation import CovarianceRoots, ErrorPropagators, covariance_roots, error_propagators, require_window
 from .ritz import ritz
 from .words import Window, headline, sentences
 
@@ -80,15 +80,15 @@ class Overview:
         }
 
     def __str__(self) -> str:
-        lines, group, told = [], "", ""
+        lines, group, before = [], "", ""
         for finding in self.findings:
             if finding.certificate != group:
                 group = finding.certificate
                 lines.append(group)
             lines.append(f"  {finding}")
             if finding.remedy:
-                lines.append(f"         {'as above' if finding.remedy == told else finding.remedy}")
-                told = finding.remedy
+                lines.append(f"         {'as above' if finding.remedy == before else finding.remedy}")
+                before = finding.remedy
         return "\n".join(lines + [f"not asked: {name}: {reason}" for name, reason in self.refused])
 
 
@@ -175,8 +175,14 @@ def certify(
     trajectory: approximation error and bias are suprema over the times, tr P and the propagated initial error those at
     the end. The error that a user meets, at every analysis and for readings of the field, is the group "error".
     """
-    grid = as_times(times)
-    _require_fit(space, prior, steps, observations, grid)
+    grid = as_increasing("times", times)
+    # Misuse raises, so that a slip is not taken for a certificate that does not apply.
+    if prior.dim != space.rank or grid.size != len(observations):
+        raise ShapeError(
+            f"{grid.size} times need {grid.size} observations, and a prior of {space.rank} coefficients, the rank of "
+            f"the space; got {len(observations)} observations and {prior.dim} coefficients."
+        )
+    require_window(space.rank, [None, *steps], observations, "the space")
     asking = _Asking(progress)
     leverage = None
     if quick:
@@ -219,30 +225,6 @@ def certify(
     sizes = [obs.n_obs for obs in observations]
     window = Window(len(sizes), min(sizes), max(sizes), space.rank, trace, float(np.square(prior.root).sum()))
     return Overview(tuple(asking.findings), tuple(asking.refused), window, error)
-
-
-def _require_fit(
-    space: WhitenedSpace,
-    prior: Gaussian,
-    steps: Sequence[LinearStep],
-    observations: Sequence[Observation],
-    grid: FloatArray,
-) -> None:
-    """Misuse raises, so that a slip is not taken for a certificate that does not apply."""
-    if not len(steps) + 1 == len(observations) == grid.size:
-        raise ShapeError(
-            f"{grid.size} times need {grid.size} observations and {grid.size - 1} steps; got {len(observations)} and "
-            f"{len(steps)}."
-        )
-    sizes = {"prior": prior.dim}
-    sizes |= {f"steps[{n}]": step.dim for n, step in enumerate(steps)}
-    sizes |= {f"observations[{n}].H": obs.H.shape[1] for n, obs in enumerate(observations)}
-    for name, size in sizes.items():
-        if size != space.rank:
-            raise ShapeError(
-                f"{name} has {size} coefficients but the space has rank {space.rank}; certify the field alone, without "
-                "blocks that ride with it, and with sensors through the whitening: space(sensors)."
-            )
 
 
 def _leverage(asking: _Asking, space: WhitenedSpace) -> lev.Leverage | None:

@@ -19,10 +19,31 @@ from ..core.checks import FloatArray, as_finite, frozen
 from ..core.errors import ShapeError
 from ..core.linalg import compress_root, triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
-from .contraction import INITIAL
 from .findings import Finding
 
-__all__ = ["CovarianceRoots", "ErrorPropagators", "covariance_roots", "error_propagators"]
+__all__ = ["CovarianceRoots", "ErrorPropagators", "covariance_roots", "error_propagators", "require_window"]
+
+INITIAL = "Initial bias"
+
+
+def require_window(
+    r: int, leading: Sequence[LinearStep | None], observations: Sequence[Observation], whose: str = "the prior"
+) -> None:
+    """Refuse a window of analyses that is not about r coefficients throughout, or lacks a step that leads to one.
+
+    ``leading`` has an entry per analysis: None where no time passes, as before the first.
+    """
+    if len(leading) != len(observations) or not observations:
+        needed, got = max(len(observations) - 1, 0), max(len(leading) - 1, 0)
+        raise ShapeError(f"{len(observations)} observations need {needed} steps between them; got {got}.")
+    sizes = {f"the step to analysis {n}": step.dim for n, step in enumerate(leading) if step is not None}
+    sizes |= {f"observations[{n}].H": obs.H.shape[1] for n, obs in enumerate(observations)}
+    for name, size in sizes.items():
+        if size != r:
+            raise ShapeError(
+                f"{name} has {size} coefficients but {whose} has {r}; certify the field alone, without unknowns "
+                "beside it, and with sensors through the whitening: use space(sensors)."
+            )
 
 
 class CovarianceRoots(NamedTuple):
@@ -165,18 +186,17 @@ def error_propagators(
     >>> E.norms.round(12)
     array([0.5 , 0.25])
     """
-    if not len(steps) + 1 == len(observations) == len(forecast_roots):
+    if not len(observations) == len(forecast_roots) > 0:
         raise ShapeError(
-            f"{len(steps)} steps need {len(steps) + 1} observations and as many forecast_roots, the first of each "
-            f"before any step; got {len(observations)} and {len(forecast_roots)}."
+            f"{len(observations)} observations need as many forecast_roots, at least one, the first of each before any "
+            f"step; got {len(forecast_roots)}."
         )
     r = observations[0].H.shape[1]
+    require_window(r, [None, *steps], observations, "observations[0].H")
     keeps, products = np.empty((len(observations), r, r)), np.empty((len(observations), r, r))
     gains, noise_gains = [], []
     for n, obs in enumerate(observations):
         S = as_finite(f"forecast_roots[{n}]", forecast_roots[n], (r, None))
-        if obs.H.shape[1] != r:
-            raise ShapeError(f"observations[{n}].H has {obs.H.shape[1]} columns but observations[0].H has {r}.")
         G = obs.whiten(obs.H @ S)
         Q, R = np.linalg.qr(np.vstack([G, np.eye(S.shape[1])]))
         # (G^T G + I)^-1 G^T = R^-1 Q_1^T for the upper block Q_1 of Q.

@@ -51,8 +51,7 @@ def forecast(
         if times and min(times) < start:
             early = next(t for t in times if t < start)
             raise ValueRangeError(
-                f"--at {shared.said_time(setup, early)} lies before the start of the problem, "
-                f"{shared.said_time(setup, start)}."
+                f"--at {setup.time_text(early)} lies before the start of the problem, {setup.time_text(start)}."
             )
         names, places = _places(setup, points)
         rows: list[dict[str, Any]] = []
@@ -63,10 +62,10 @@ def forecast(
                 values = {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
                 values |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
                 for i, name in enumerate(names):
-                    row = {"time": shared.said_time(setup, t), "place": name}
+                    row = {"time": setup.time_text(t), "place": name}
                     row |= dict(zip(labels.axes, places[i].tolist(), strict=True))
                     rows.append(row | {key: float(column[i]) for key, column in values.items()})
-    end = None if last is None else shared.said_time(setup, last)
+    end = None if last is None else setup.time_text(last)
     facts = {"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows}
     emit(facts)
     if not as_json:

@@ -109,7 +109,7 @@ def _summary(setup: Setup, finished: Run) -> dict[str, Any]:
         "arrived": record.arrived,
         "counts": record.counts,
         "analyses": int(record.analysis_times.size),
-        "last": None if last is None else shared.said_time(setup, last),
+        "last": None if last is None else setup.time_text(last),
         "log_evidence": record.log_evidence,
         "unknowns": shared.unknown_numbers(setup, finished),
     }

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import typer
@@ -31,7 +29,6 @@ __all__ = [
     "moment",
     "open_run",
     "problem_argument",
-    "said_time",
     "say_found",
     "say_written",
     "strict_option",
@@ -92,15 +89,6 @@ def moment(setup: Setup, text: str, option: str) -> int:
         ) from None
 
 
-def said_time(setup: Setup, t_ns: int) -> str:
-    """A time for people: in the zone of the problem, or a duration."""
-    if setup.clock.relative:
-        return f"{setup.clock.to_model(t_ns):.6g} {setup.labels.time_unit}"
-    zone = ZoneInfo(setup.clock.zone) if setup.clock.zone else UTC
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_ns // 1000)
-    return moment.astimezone(zone).isoformat(sep=" ", timespec="minutes")
-
-
 def shown(path: Path) -> str:
     """A path for people and machines: relative to here where it lies below, as it was given otherwise."""
     try:
@@ -159,7 +147,7 @@ def say_found(setup: Setup, finished: Run) -> None:
     some = ", ".join(f"{n} {name}" for n, name in sorted(((n, name) for name, n in counts.items() if n), reverse=True))
     say(f"{sum(counts.values())} arrived: {some}" if some else "none arrived")
     if last is not None:
-        say(f"last analysis {said_time(setup, last)}; log evidence {finished.record.log_evidence:.2f}")
+        say(f"last analysis {setup.time_text(last)}; log evidence {finished.record.log_evidence:.2f}")
     for found in unknown_numbers(setup, finished).values():
         values = list(zip(found["mean"], found["std"], found["identified"], strict=True))
         some = ", ".join(
@@ -204,8 +192,8 @@ def alarms_of(setup: Setup, finished: Run) -> list[tuple[dict[str, Any], str]]:
         facts = {
             "sensor": setup.sensors.ids[alarm.sensor],
             "kind": alarm.kind,
-            "since": said_time(setup, int(alarm.time_ns[0])),
-            "until": None if alarm.used_again_ns is None else said_time(setup, int(alarm.time_ns[-1])),
+            "since": setup.time_text(int(alarm.time_ns[0])),
+            "until": None if alarm.used_again_ns is None else setup.time_text(int(alarm.time_ns[-1])),
             "n": alarm.n,
             "evidence": alarm.evidence(setup.labels.unit),
         }
@@ -216,9 +204,8 @@ def alarms_of(setup: Setup, finished: Run) -> list[tuple[dict[str, Any], str]]:
 
 def verdict(setup: Setup, finished: Run, *, strict: bool) -> tuple[dict[str, Any], bool]:
     """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
-    record, say_time = finished.record, lambda t_ns: said_time(setup, t_ns)
-    consistency, aside = record.consistency(), record.aside(setup.labels.unit, say_time)
-    alarms, waiting = alarms_of(setup, finished), record.waiting(say_time)
+    record, alarms = finished.record, alarms_of(setup, finished)
+    consistency, aside, waiting = record.consistency(), record.aside(), record.waiting()
     say(consistency.line)
     for text in consistency.warnings:
         remark(f"warning: {text}")

@@ -55,7 +55,7 @@ def watch(
         nonlocal shown_at
         if now.head_ns is not None and time.monotonic() - shown_at > 1.0:
             shown_at = time.monotonic()
-            remark(f"{shared.said_time(setup, now.head_ns)}: {now.analyses} analyses, {now.readings} readings")
+            remark(f"{setup.time_text(now.head_ns)}: {now.analyses} analyses, {now.readings} readings")
         stop.check()
 
     with Stop() as stop:

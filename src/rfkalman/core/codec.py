@@ -12,13 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from .errors import ArchiveError
 
-__all__ = ["FUNCTION", "Kinds", "Stated", "Table", "coded", "from_dict", "to_dict"]
+__all__ = ["FUNCTION", "Stated", "Table", "coded", "from_dict", "to_dict"]
 
 #: What stands for a function.
 FUNCTION = "callable"
@@ -34,6 +34,61 @@ class Stated(ABC):
         """The values, ready for JSON."""
 
 
+class Table(Stated):
+    """A dataclass that is written down field by field under its ``kind``, and made again from that.
+
+    The root of a sort of values names it, ``class Domain(Table, sort="domain is")``; every class below
+    it that has a ``kind`` is then known to :meth:`restore`.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    _sort: ClassVar[str]
+    _kinds: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls, sort: str | None = None) -> None:
+        if sort is not None:
+            cls._sort, cls._kinds = sort, {}
+        elif "kind" in cls.__dict__:
+            cls._kinds[cls.kind] = cls
+
+    def _entries(self) -> dict[str, Any]:
+        """The fields from which the value is made."""
+        value: Any = self
+        return {f.name: getattr(self, f.name) for f in fields(value) if f.init}
+
+    def settings(self) -> dict[str, Any]:
+        """The value as JSON-able entries; ``"kind"`` names its class."""
+        return {"kind": self.kind} | {name: to_dict(entry) for name, entry in self._entries().items()}
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        """The value of these settings and arrays; called by :meth:`restore`."""
+        return cls(**{name: value for name, value in settings.items() if name != "kind"}, **arrays)
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> Self:
+        """The value of this sort that gave these settings and arrays, or an error that says what is wrong with them."""
+        kind, found = settings.get("kind"), arrays or {}
+        if kind not in cls._kinds:
+            raise ArchiveError(
+                f"The saved {cls._sort} of kind {kind!r}, which this version does not know; it knows "
+                f"{', '.join(sorted(cls._kinds))}. Was the file written by a newer version of the library?"
+            )
+        try:
+            made: Self = cls._kinds[kind]._restored(settings, found)
+        except ArchiveError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArchiveError(
+                f"The saved {cls._sort.rsplit(' ', 1)[0]} of kind {kind!r} cannot be rebuilt "
+                f"({type(error).__name__}: {error}). Arrays found: {', '.join(sorted(found)) or 'none'}. "
+                "The file is incomplete or was edited."
+            ) from error
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
     """How a class is written: under a kind, or known by an entry that only it has; and fields with another name."""
@@ -47,10 +102,10 @@ class _Form:
 _BY_CLASS: dict[type, _Form] = {}
 _BY_KIND: dict[str, _Form] = {}
 _BY_MARK: dict[str, _Form] = {}
-_Class = TypeVar("_Class", bound=type)
+_Coded = TypeVar("_Coded", bound=type)
 
 
-def coded(cls: _Class, mark: str = "", **entries: str) -> _Class:
+def coded(cls: _Coded, mark: str = "", **entries: str) -> _Coded:
     """Make a dataclass known to :func:`to_dict` and :func:`from_dict`; as a decorator, or for a class from elsewhere.
 
     Parameters
@@ -79,8 +134,6 @@ def to_dict(value: Any) -> Any:
         return value.settings()
     if isinstance(value, (tuple, list)):
         return [to_dict(entry) for entry in value]
-    if isinstance(value, Mapping):
-        return {name: to_dict(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     return FUNCTION if callable(value) else value
@@ -109,61 +162,3 @@ def from_dict(given: Any, makers: Mapping[str, Callable[..., Any]] | None = None
         form = _BY_KIND[kind]
     names = {entry: name for name, entry in form.entries.items()}
     return form.make(**{names.get(entry, entry): from_dict(value, makers) for entry, value in table.items()})
-
-
-class Table(Stated):
-    """A dataclass that is written field by field under its ``kind`` and made again from that and from its arrays."""
-
-    __slots__ = ()
-
-    kind: ClassVar[str]
-
-    def _entries(self) -> dict[str, Any]:
-        """The fields from which the value is made."""
-        value: Any = self
-        return {f.name: getattr(self, f.name) for f in fields(value) if f.init}
-
-    def settings(self) -> dict[str, Any]:
-        """The value as JSON-able entries; ``"kind"`` names its class."""
-        return {"kind": self.kind} | {name: to_dict(entry) for name, entry in self._entries().items()}
-
-    @classmethod
-    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
-        """The value of these settings and arrays; called by :meth:`Kinds.restore`."""
-        return cls(**{name: value for name, value in settings.items() if name != "kind"}, **arrays)
-
-
-_Value = TypeVar("_Value", bound=Table)
-_Kind = TypeVar("_Kind", bound=type[Table])
-
-
-class Kinds(Generic[_Value]):
-    """The classes of one sort of value by their ``kind``; ``what`` names the sort, as in "domain is"."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._classes: dict[str, type[_Value]] = {}
-
-    def register(self, cls: _Kind) -> _Kind:
-        """Make a class known under its ``kind``; a decorator."""
-        self._classes[cls.kind] = cls  # type: ignore[assignment]
-        return cls
-
-    def restore(self, settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> _Value:
-        """The value that gave these settings and arrays, or an error that says what is wrong with them."""
-        kind = settings.get("kind")
-        if kind not in self._classes:
-            raise ArchiveError(
-                f"The saved {self._what} of kind {kind!r}, which this version does not know; it knows "
-                f"{', '.join(sorted(self._classes))}. Was the file written by a newer version of the library?"
-            )
-        try:
-            return self._classes[kind]._restored(settings, arrays)
-        except ArchiveError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArchiveError(
-                f"The saved {self._what.rsplit(' ', 1)[0]} of kind {kind!r} cannot be rebuilt "
-                f"({type(error).__name__}: {error}). Arrays found: {', '.join(sorted(arrays)) or 'none'}. "
-                "The file is incomplete or was edited."
-            ) from error

@@ -1,14 +1,27 @@
-"""Many rows a few at a time, so that memory does not grow with their number."""
+"""Points of a grid, and many rows a few at a time, so that memory does not grow with their number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .checks import FloatArray
 
-__all__ = ["in_blocks", "row_blocks"]
+__all__ = ["grid_points", "in_blocks", "row_blocks"]
+
+
+def grid_points(lines: Iterable[ArrayLike]) -> FloatArray:
+    """The points of a grid with these coordinates along each axis, (n_1 ... n_d, d); the last axis varies fastest.
+
+    Examples
+    --------
+    >>> grid_points([[0.0, 1.0], [5.0, 6.0]]).tolist()
+    [[0.0, 5.0], [0.0, 6.0], [1.0, 5.0], [1.0, 6.0]]
+    """
+    grids = np.meshgrid(*lines, indexing="ij")
+    return np.stack(grids, axis=-1).reshape(-1, len(grids))
 
 
 def row_blocks(n: int, rows: int) -> Iterator[slice]:

@@ -62,10 +62,6 @@ class Locator:
         start = np.searchsorted(number[order], np.arange(self._shape.prod() + 1))
         return start, cell[order]
 
-    def inside(self, x: FloatArray) -> NDArray[np.bool_]:
-        """Which of the points (N, d) lie in a cell, (N,)."""
-        return np.asarray(self.cell_of(x) >= 0)
-
     def cell_of(self, x: FloatArray) -> IntArray:
         """A cell that holds each of the points (N, d), (N,); -1 where none does."""
         found = np.full(len(x), -1, dtype=np.int64)
@@ -83,8 +79,8 @@ class Locator:
             cell = self._cells[np.repeat(self._start[number[some]], counts[some]) + rank]
             boxed = ((x[point] >= self._low[cell]) & (x[point] <= self._high[cell])).all(axis=1)
             point, cell = point[boxed], cell[boxed]
-            held = self._holds(x[point], cell)
-            found[point[held]] = cell[held]
+            inside = self._holds(x[point], cell)
+            found[point[inside]] = cell[inside]
             first = last
         return found
 

@@ -87,13 +87,13 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
             f"{path} has the ending {place.suffix!r}; meshes with the usual endings {', '.join(_FORMATS)} are read. "
             f"`meshio convert {place.name} {place.stem}.vtu` turns others into one of these."
         )
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
         # The reader prints what it cannot read, and then leaves the program.
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             return meshio.read(place, file_format=_FORMATS[place.suffix.lower()])
     except (SystemExit, Exception) as error:
-        reason = str(error) if not isinstance(error, SystemExit) else " ".join(said.getvalue().split())
+        reason = str(error) if not isinstance(error, SystemExit) else " ".join(printed.getvalue().split())
         hint = "Is it a mesh file that meshio knows, with the usual ending?"
         if "gmsh:physical" in reason or "ncompatible cell data" in reason:
             hint = (
@@ -124,53 +124,40 @@ def _flattened(path: Any, points: FloatArray, cells: Table, d: int, notes: list[
     return np.ascontiguousarray(np.delete(points, drop, axis=1))
 
 
-def _named_facets(found: Any, d: int, notes: list[str]) -> dict[str, Table]:
-    """Facets by the name of their physical group or cell set; a group without a name goes by its number."""
-    facets: dict[str, list[Table]] = {}
-    titles: dict[int, str] = {}
-    for name, value in found.field_data.items():
-        if np.shape(value) == (2,) and int(value[1]) == d - 1:
-            titles[int(value[0])] = name
-            facets.setdefault(name, [])
-    sets = {name: members for name, members in found.cell_sets.items() if not name.startswith("gmsh:")}
+def _groups(found: Any, dimension: int) -> tuple[Table, dict[str, list[Table]], list[int]]:
+    """Vertices of all cells of a dimension, rows of them by the name of a physical group or cell set, nameless groups.
+
+    A group without a name goes by its number. Where a format has groups and sets, the same rows come twice.
+    """
+    named = {n: v for n, v in found.field_data.items() if np.shape(v) == (2,) and int(v[1]) == dimension}
+    titles = {int(value[0]): name for name, value in named.items()}
     physical = found.cell_data.get("gmsh:physical")
+    tables = [np.empty((0, dimension + 1), dtype=np.int64)]
+    rows: dict[str, list[Table]] = {name: [np.empty(0, dtype=np.int64)] for name in named}
+    nameless: list[int] = []
     for i, block in enumerate(found.cells):
-        if block.dim != d - 1 or block.type not in _DIMENSION:
+        if block.dim != dimension or block.type not in _DIMENSION:
             continue
-        data = np.asarray(block.data)
-        for name, members in sets.items():
-            chosen = members[i]
-            if chosen is not None and len(chosen):
-                facets.setdefault(name, []).append(data[np.asarray(chosen, dtype=np.int64)])
-        if physical is None:
-            continue
-        tags = np.asarray(physical[i])
+        start = sum(map(len, tables))
+        tables.append(np.asarray(block.data)[:, : dimension + 1])
+        for name, members in found.cell_sets.items():
+            if not name.startswith("gmsh:") and members[i] is not None and len(members[i]):
+                rows.setdefault(name, []).append(start + np.asarray(members[i], dtype=np.int64))
+        tags = np.asarray([] if physical is None else physical[i])
         for tag in np.unique(tags[tags != 0]).tolist():
-            title = titles.get(tag)
-            if title is None:
-                title = titles[tag] = str(tag)
-                notes.append(f"Physical group {tag} has no name; its boundary part is {title!r}.")
-            # The same facets come as a cell set too where the format has both.
-            facets.setdefault(title, []).append(data[tags == tag])
-    none = np.empty((0, d), dtype=np.int64)
-    return {name: np.concatenate([none, *(table[:, :d] for table in tables)]) for name, tables in facets.items()}
+            nameless += [] if tag in titles else [tag]
+            rows.setdefault(titles.get(tag, str(tag)), []).append(start + np.flatnonzero(tags == tag))
+    return np.concatenate(tables), rows, nameless
+
+
+def _named_facets(found: Any, d: int, notes: list[str]) -> dict[str, Table]:
+    """Facets by the name of their physical group or cell set."""
+    facets, rows, nameless = _groups(found, d - 1)
+    notes += [f"Physical group {tag} has no name; its boundary part is {str(tag)!r}." for tag in nameless]
+    return {name: facets[np.concatenate(chosen)] for name, chosen in rows.items()}
 
 
 def _named_cells(found: Any, d: int) -> dict[str, Table]:
     """Numbers of the cells of each named region: a physical group or cell set of the highest dimension."""
-    titles = {int(v[0]): name for name, v in found.field_data.items() if np.shape(v) == (2,) and int(v[1]) == d}
-    physical = found.cell_data.get("gmsh:physical")
-    regions: dict[str, list[Table]] = {}
-    start = 0
-    for i, block in enumerate(found.cells):
-        if block.dim != d:
-            continue
-        for name, members in found.cell_sets.items():
-            if not name.startswith("gmsh:") and members[i] is not None and len(members[i]):
-                regions.setdefault(name, []).append(start + np.asarray(members[i], dtype=np.int64))
-        if physical is not None:
-            tags = np.asarray(physical[i])
-            for tag in np.unique(tags[tags != 0]).tolist():
-                regions.setdefault(titles.get(tag, str(tag)), []).append(start + np.flatnonzero(tags == tag))
-        start += len(block.data)
-    return {name: np.unique(np.concatenate(tables)) for name, tables in regions.items()}
+    regions = {name: np.unique(np.concatenate(chosen)) for name, chosen in _groups(found, d)[1].items()}
+    return {name: cells for name, cells in regions.items() if cells.size}

@@ -88,8 +88,12 @@ def _mirror(d: int, k: int) -> list[int]:
     swap = [1, 0, *range(2, d + 1)]
     if k == d + 1:
         return swap
-    edges = [frozenset(edge) for edge in EDGES[d]]
-    return swap + [d + 1 + edges.index(frozenset(swap[v] for v in edge)) for edge in edges]
+    return swap + [_edge_node(d, swap[a], swap[b]) for a, b in EDGES[d]]
+
+
+def _edge_node(d: int, a: int, b: int) -> int:
+    """Which node of a second-order cell lies between two of its vertices."""
+    return d + 1 + [frozenset(edge) for edge in EDGES[d]].index(frozenset((a, b)))
 
 
 def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
@@ -109,7 +113,7 @@ def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
 
 def outer_facets(cells: IntArray, d: int, n: int) -> tuple[IntArray, IntArray]:
     """Nodes of the facets that one cell alone has, seen from outside, and the keys of all inner ones."""
-    _refuse_twins(cells[:, : d + 1])
+    _refuse_repeated(cells[:, : d + 1])
     facets = np.concatenate([cells[:, _facet_nodes(d, side, cells.shape[1])] for side in _SIDES[d]])
     keys = _keys(facets[:, :d], n)
     unique, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
@@ -132,7 +136,7 @@ def outer_facets(cells: IntArray, d: int, n: int) -> tuple[IntArray, IntArray]:
     return facets[outer], unique[counts == 2]
 
 
-def _refuse_twins(corners: IntArray) -> None:
+def _refuse_repeated(corners: IntArray) -> None:
     _, first, counts = np.unique(np.sort(corners, axis=1), axis=0, return_index=True, return_counts=True)
     if (counts > 1).any():
         i = int(first[np.argmax(counts > 1)])
@@ -145,8 +149,7 @@ def _refuse_twins(corners: IntArray) -> None:
 def _facet_nodes(d: int, side: tuple[int, ...], k: int) -> list[int]:
     if k == d + 1:
         return list(side)
-    edges = [frozenset(edge) for edge in EDGES[d]]
-    return [*side, *(d + 1 + edges.index(frozenset((side[a], side[b]))) for a, b in EDGES[d - 1])]
+    return [*side, *(_edge_node(d, side[a], side[b]) for a, b in EDGES[d - 1])]
 
 
 def _parity(vertices: IntArray, m: int) -> FloatArray:

@@ -12,28 +12,13 @@ from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from .base import (
-    DOMAINS,
-    WINDOWS,
-    Breaks,
-    Domain,
-    ListedBoundary,
-    Order,
-    TensorRule,
-    Window,
-    boundary_slack,
-    checked_names,
-    half_phases,
-    known_parts,
-    per_axis,
-)
+from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
 from .pieces import BoxPieces, ball_in_box
 from .rules import points_for_phase
 
 __all__ = ["Ball", "BallWindow"]
 
 
-@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Ball(Domain):
     """A disk or ball; with an inner radius, an annulus or spherical shell.
@@ -74,12 +59,11 @@ class Ball(Domain):
             raise ShapeError(f"A Ball has 2 or 3 dimensions; centre has {centre.size} coordinates.")
         radius, inner = _checked_radii(self.radius, self.inner_radius)
         assign(self, centre=centre, radius=radius, inner_radius=inner)
-        assign(self, lower=frozen(centre - radius), upper=frozen(centre + radius))
-        if not (self.upper > self.lower).all():
+        if not (centre + radius > centre - radius).all():
             raise ValueRangeError(
                 f"radius {radius} disappears beside the coordinates of centre, {centre.tolist()}; check the units."
             )
-        assign(self, names=checked_names(self.names, self.native_parts))
+        self._bound(centre - radius, centre + radius)
 
     @property
     def volume(self) -> float:
@@ -98,7 +82,7 @@ class Ball(Domain):
         return _spheres(self.inner_radius)
 
     def contains(self, x: FloatArray) -> Any:
-        slack = float(boundary_slack(self.lower, self.upper).max())
+        slack = float(self.slack.max())
         r = np.linalg.norm(x - self.centre, axis=1)
         return (r <= self.radius + slack) & (r >= (self.inner_radius or 0.0) - slack)
 
@@ -210,7 +194,6 @@ def _checked_radii(radius: float, inner_radius: float | None) -> tuple[float, fl
     return outer, inner
 
 
-@WINDOWS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class BallWindow(Window):
     """beta = (R^2 - q) / (2 R^2) on a ball, times (q - a^2) / (2 a R) around a hole of radius a; q = |x - centre|^2.

@@ -7,22 +7,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_count, as_finite, assign, frozen
-from ..core.codec import Kinds, Table
+from ..core.codec import Table
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
-from ..core.pieces import row_blocks
+from ..core.pieces import grid_points, row_blocks
 
 if TYPE_CHECKING:
     from .pieces import Pieces
 
 __all__ = [
-    "DOMAINS",
-    "WINDOWS",
     "BoundaryRule",
     "Corner",
     "Domain",
@@ -169,7 +168,7 @@ class TensorRule(Rule):
         for some in row_blocks(self.n_points, size):
             index = np.unravel_index(np.arange(some.start, some.stop), self._shape)
             chosen = [(nodes[i], weights[i]) for i, (nodes, weights) in zip(index, self._axes, strict=True)]
-            yield self._chart(*(x for x, _ in chosen)), np.prod([w for _, w in chosen], axis=0)
+            yield self._chart(*(x for x, _ in chosen)), reduce(np.multiply, [w for _, w in chosen])
 
 
 class BoundaryRule(_Quadrature):
@@ -215,7 +214,7 @@ class ListedBoundary(BoundaryRule):
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-class Window(Table):
+class Window(Table, sort="window is"):
     """A function beta, positive inside a domain and zero on some parts of its boundary, with bounds over the domain.
 
     It has no dimension: the same domain in metres and in kilometres has the same window.
@@ -272,10 +271,6 @@ def known_parts(parts: Sequence[str] | None, known: tuple[str, ...]) -> tuple[st
     return tuple(part for part in known if part in parts)
 
 
-#: Every domain and every window by the kind under which a file has it.
-DOMAINS: Kinds[Domain] = Kinds("domain is")
-WINDOWS: Kinds[Window] = Kinds("window is")
-
 # -- domains -----------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +303,7 @@ class Corner:
         assign(self, vertex=as_finite("vertex", self.vertex, (2,)))
 
 
-class Domain(Table):
+class Domain(Table, sort="domain is"):
     """A bounded region of space.
 
     ``lower`` and ``upper`` are the corners of its bounding box, in the user's
@@ -324,10 +319,31 @@ class Domain(Table):
     #: Whether :meth:`window` gives a polynomial, which features take without loss.
     smooth_window: ClassVar[bool] = False
 
+    def _bound(self, lower: FloatArray, upper: FloatArray) -> None:
+        """Set the bounding box and check the names of parts: the last step in making a domain."""
+        assign(self, lower=frozen(lower), upper=frozen(upper), names=dict(self.names))
+        native = self.native_parts
+        for part, name in self.names.items():
+            if part not in native:
+                raise ValueRangeError(
+                    f"names mentions the boundary part {part!r}; this domain has {', '.join(native)}."
+                )
+            if not isinstance(name, str) or not name or set(name) & set("*?["):
+                raise ValueRangeError(
+                    f"A boundary part needs a name without the wildcards * ? [ by which conditions are assigned; "
+                    f"{part!r} was to become {name!r}."
+                )
+
     @property
     def dimension(self) -> int:
         """Number of coordinates, d."""
         return int(self.lower.size)
+
+    @property
+    def slack(self) -> FloatArray:
+        """How far outside a point still counts as being on the boundary, (d,): the last digits of its coordinates."""
+        largest = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        return np.asarray(1e-12 * (self.upper - self.lower) + 4 * np.spacing(largest))
 
     @property
     def side(self) -> FloatArray:
@@ -350,8 +366,7 @@ class Domain(Table):
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
         """Whether a closed box, given by its corners, has a point of the domain; here, of a grid in it."""
-        lines = [np.linspace(a, b, 33) for a, b in zip(lower, upper, strict=True)]
-        return bool(self.contains(np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, self.dimension)).any())
+        return bool(self.contains(grid_points(np.linspace(a, b, 33) for a, b in zip(lower, upper, strict=True))).any())
 
     @abstractmethod
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
@@ -433,8 +448,8 @@ class Domain(Table):
         self._natives(mapping)
         shown = {native: mapping.get(name, name) for native, name in self._shown.items()}
         other = copy.copy(self)
-        names = {native: name for native, name in shown.items() if name != native}
-        assign(other, names=checked_names(names, self.native_parts))
+        assign(other, names={native: name for native, name in shown.items() if name != native})
+        other._bound(self.lower, self.upper)
         return other
 
     def _natives(self, parts: Collection[str]) -> tuple[str, ...]:
@@ -525,25 +540,7 @@ def restore(settings: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
     >>> restore(Box([0.0], [3.0]).settings()).volume
     3.0
     """
-    return DOMAINS.restore(settings, arrays or {})
-
-
-def checked_names(names: Mapping[str, str], native: Sequence[str]) -> dict[str, str]:
-    """Names for native parts: known parts, and names that a boundary condition can be given by."""
-    for part, name in names.items():
-        if part not in native:
-            raise ValueRangeError(f"names mentions the boundary part {part!r}; this domain has {', '.join(native)}.")
-        if not isinstance(name, str) or not name or set(name) & set("*?["):
-            raise ValueRangeError(
-                f"A boundary part needs a name without the wildcards * ? [ by which conditions are assigned; "
-                f"{part!r} was to become {name!r}."
-            )
-    return dict(names)
-
-
-def boundary_slack(lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """How far outside a point still counts as being on the boundary, (d,): the last digits of its coordinates."""
-    return np.asarray(1e-12 * (upper - lower) + 4 * np.spacing(np.maximum(np.abs(lower), np.abs(upper))))
+    return Domain.restore(settings, arrays)
 
 
 def require_inside(domain: Domain, x: FloatArray, name: str, ids: tuple[str, ...] | None = None) -> None:

@@ -12,21 +12,8 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_finite, as_number, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from .base import (
-    DOMAINS,
-    WINDOWS,
-    Breaks,
-    Domain,
-    ListedBoundary,
-    Order,
-    TensorRule,
-    Window,
-    boundary_slack,
-    checked_names,
-    half_phases,
-    known_parts,
-    per_axis,
-)
+from ..core.pieces import grid_points
+from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
 from .pieces import BoxPieces
 from .rules import points_for_phase
 
@@ -38,7 +25,6 @@ def box_faces(dimension: int) -> tuple[str, ...]:
     return tuple(f"{axis}{end}" for axis in "xyz"[:dimension] for end in "-+")
 
 
-@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Box(Domain):
     """The closed box between two corners, in 1, 2 or 3 dimensions.
@@ -78,8 +64,7 @@ class Box(Domain):
                 f"upper must exceed lower on every axis; axis {axis} runs from {lower[axis]} to {upper[axis]}. "
                 "Are the corners swapped?"
             )
-        assign(self, lower=lower, upper=upper)
-        assign(self, names=checked_names(self.names, self.native_parts))
+        self._bound(lower, upper)
 
     @property
     def volume(self) -> float:
@@ -95,7 +80,7 @@ class Box(Domain):
 
     def contains(self, x: FloatArray) -> Any:
         # A sensor written on the face must not fall outside by the last digit of its coordinates.
-        slack = boundary_slack(self.lower, self.upper)
+        slack = self.slack
         return ((x >= self.lower - slack) & (x <= self.upper + slack)).all(axis=1)
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
@@ -107,8 +92,7 @@ class Box(Domain):
     def grid(self, n: Order) -> FloatArray:
         """Regular points with the boundary included, (n_1 ... n_d, d); the last axis varies fastest."""
         counts = per_axis("n", n, self.dimension, minimum=2)
-        lines = [np.linspace(a, b, k) for a, b, k in zip(self.lower, self.upper, counts, strict=True)]
-        return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, self.dimension)
+        return grid_points(np.linspace(*axis) for axis in zip(self.lower, self.upper, counts, strict=True))
 
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.
@@ -214,7 +198,6 @@ def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
     return frozen(np.concatenate(nodes)), frozen(np.concatenate(weights))
 
 
-@WINDOWS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxWindow(Window):
     """beta = product of s_i for each chosen lower face and 1 - s_i for each upper one, s = (x - lower) / side.

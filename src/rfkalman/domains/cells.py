@@ -165,13 +165,13 @@ def find_corners(
     return corners
 
 
-def chord_height(along: FloatArray, after: FloatArray, held: NDArray[np.bool_]) -> float:
+def chord_height(along: FloatArray, after: FloatArray, chosen: NDArray[np.bool_]) -> float:
     """The largest distance between edges (n, 2) and the curve they are drawn for, from how they turn into the next.
 
     Turns between a millionth and 0.2 are those of a smooth curve; three at least, or there is none.
     """
     turn = np.abs(turns(along, after))
-    smooth = held & (turn > STRAIGHT) & (turn < GRADED_FROM - math.pi)
+    smooth = chosen & (turn > STRAIGHT) & (turn < GRADED_FROM - math.pi)
     if smooth.sum() < 3:
         return 0.0
     return float((np.linalg.norm(along, axis=1) * turn)[smooth].max()) / 8.0

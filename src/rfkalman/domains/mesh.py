@@ -18,7 +18,7 @@ from ..core.errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, followers, oriented, outer_facets, polygonal, suspicions, tagged
-from .base import DOMAINS, BoundaryRule, Corner, ListedBoundary, Order, boundary_slack, checked_names
+from .base import BoundaryRule, Corner, ListedBoundary, Order
 from .cells import GRADED_FROM, STRAIGHT, CellDomain, chord_height, find_corners, uniform_barycentric
 from .rules import IntArray, bernstein, determinants, shape_functions
 
@@ -28,7 +28,6 @@ __all__ = ["Mesh"]
 _STRAIGHT_CURVED = 0.05
 
 
-@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Mesh(CellDomain):
     """The union of the cells of a mesh; reading one from a file needs the extra ``mesh``.
@@ -111,18 +110,18 @@ class Mesh(CellDomain):
         regions = {str(name): _checked_region(name, chosen, len(cells)) for name, chosen in self.regions.items()}
         boundary = {name: _fixed(facets[tags == i, :d]) for i, name in enumerate(parts)}
         assign(self, points=frozen(points), cells=_fixed(cells), boundary=boundary, curved=second, regions=regions)
-        assign(self, lower=frozen(lower), upper=frozen(upper), _local=frozen(local), _volumes=frozen(volumes))
-        assign(self, _facets=_fixed(facets), _tags=_fixed(tags), _kept={})
+        assign(self, _local=frozen(local), _volumes=frozen(volumes), _facets=_fixed(facets), _tags=_fixed(tags))
         if not second:
             notes += polygonal(local, facets, self.volume)
-        assign(self, notes=tuple(dict.fromkeys(notes)), names=checked_names(self.names, self.native_parts))
+        assign(self, notes=tuple(dict.fromkeys(notes)), _kept={})
+        self._bound(lower, upper)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, curved: bool = True) -> Self:
         """Read a mesh file through meshio; gmsh's physical names become boundary parts.
 
         The cells of the highest dimension are the domain; facets of one dimension
-        less name its boundary. What was left out is said in ``notes``.
+        less name its boundary. What was left out stands in ``notes``.
 
         Parameters
         ----------
@@ -164,7 +163,7 @@ class Mesh(CellDomain):
 
     def _cell_of(self, x: FloatArray) -> IntArray:
         if "locator" not in self._kept:
-            slack = float(boundary_slack(self.lower, self.upper).max())
+            slack = float(self.slack.max())
             self._kept["locator"] = Locator(self._local[self.cells], slack)
         located: IntArray = self._kept["locator"].cell_of(np.asarray(x, dtype=np.float64) - self.lower)
         return located
@@ -247,10 +246,10 @@ class Mesh(CellDomain):
     def chord_height(self, parts: Sequence[str]) -> float:
         if self.dimension != 2 or self.curved:
             return 0.0
-        held = np.isin(list(self._shown.values()), tuple(parts))[self._tags]
+        chosen = np.isin(list(self._shown.values()), tuple(parts))[self._tags]
         along = self._local[self._facets[:, 1]] - self._local[self._facets[:, 0]]
         after = followers(self._facets)
-        return chord_height(along, along[after], held & held[after])
+        return chord_height(along, along[after], chosen & chosen[after])
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Boundary vertices of a planar mesh with an interior angle above pi.

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core.checks import FloatArray
-from ..core.pieces import row_blocks
+from ..core.pieces import grid_points, row_blocks
 from .base import Rule
 from .rules import cell_phases, children, determinants, gauss, points_for_phase, reference_rule, shape_functions
 
@@ -180,9 +180,7 @@ class SimplexPieces(Pieces):
 def unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre on the unit box: points (q, d) and weights that sum to one."""
     lines = [gauss(n, 0) for n in counts]
-    grids = np.meshgrid(*[x for x, _ in lines], indexing="ij")
-    weights = np.meshgrid(*[w for _, w in lines], indexing="ij")
-    return np.stack([g.ravel() for g in grids], axis=1), np.prod([w.ravel() for w in weights], axis=0)
+    return grid_points(x for x, _ in lines), grid_points(w for _, w in lines).prod(axis=1)
 
 
 class PiecewiseRule(Rule):
@@ -254,11 +252,11 @@ class Refinement:
         ``MOST_POINTS`` were not enough.
         """
         rule, wave, levels = self._rule, self._wave, self._levels
-        whole, glance, finest = self._kept or self._first()
+        whole, coarse, finest = self._kept or self._first()
         own = _sums(function, whole)[0].sum(axis=0, keepdims=True)
         # With two points per direction less, what is narrow is seen too, and what is smooth integrated as well: most
         # functions cost no more than this. Whatever gives pause is looked at in full.
-        for cells in (glance, finest):
+        for cells in (coarse, finest):
             last, size = _sums(function, cells)
             # Beside the others of a call, a function that nearly cancels is rounding: no rule would resolve that.
             scale = np.maximum(np.maximum(size, _FAINT * size.max(initial=0.0)), np.finfo(np.float64).tiny)
@@ -301,7 +299,7 @@ class Refinement:
         return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
 
     def _first(self) -> list[Iterable[_Cells]]:
-        """The rule, a glance at the finest level, and a look."""
+        """The rule, a coarse look at the finest level, and a full one."""
         finest = self._levels[-1]
         return [self._whole(), self._cells(finest, fewer=2), self._cells(finest)]
 

@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
-from ..core.pieces import in_blocks, row_blocks
-from .base import DOMAINS, WINDOWS, Corner, Window, boundary_slack, checked_names
+from ..core.pieces import grid_points, in_blocks, row_blocks
+from .base import Corner, Window
 from .cells import GRADED_FROM, CellDomain, chord_height, find_corners, turns
 from .rules import simplex_volumes
 
 __all__ = ["Polygon", "PolygonWindow"]
 
 
-@DOMAINS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Polygon(CellDomain):
     """A polygon, possibly with holes; needs the extra ``geometry``.
@@ -80,10 +79,10 @@ class Polygon(CellDomain):
             raise ValueRangeError(_explained(shapely.is_valid_reason(shape), lower))
         shapely.prepare(shape)
         assign(self, exterior=frozen(rings[0]), holes=tuple(frozen(ring) for ring in rings[1:]))
-        assign(self, lower=frozen(lower), upper=frozen(upper), _rings=tuple(frozen(ring) for ring in local))
-        assign(self, _shape=shape, _nodes=frozen(_triangulated(shapely, shape, local)))
-        assign(self, _volumes=frozen(simplex_volumes(self._nodes)))
-        assign(self, names=checked_names(self.names, self.native_parts))
+        triangles = frozen(_triangulated(shapely, shape, local))
+        assign(self, _rings=tuple(frozen(ring) for ring in local), _shape=shape)
+        assign(self, _nodes=triangles, _volumes=frozen(simplex_volumes(triangles)))
+        self._bound(lower, upper)
 
     @property
     def volume(self) -> float:
@@ -109,13 +108,14 @@ class Polygon(CellDomain):
         local = np.asarray(x, dtype=np.float64) - self.lower
         inside = shapely.contains_xy(self._shape, local[:, 0], local[:, 1])
         rest = np.flatnonzero(~inside)
-        slack = float(boundary_slack(self.lower, self.upper).max())
-        inside[rest] = shapely.dwithin(self._shape, shapely.points(local[rest]), slack)
+        inside[rest] = shapely.dwithin(self._shape, shapely.points(local[rest]), float(self.slack.max()))
         return inside
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
-        corners = np.stack(np.meshgrid(*zip(lower, upper, strict=True)), axis=-1).reshape(-1, 2)
-        return bool(self.contains(corners).any()) or _crosses(self._edges, lower, upper)
+        if self.contains(grid_points(zip(lower, upper, strict=True))).any():
+            return True
+        shapely = _shapely()
+        return bool(shapely.intersects(shapely.Polygon(self.exterior, self.holes), shapely.box(*lower, *upper)))
 
     @property
     def _edges(self) -> FloatArray:
@@ -131,8 +131,7 @@ class Polygon(CellDomain):
         return sharp
 
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
-        edges = np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in self._rings])
-        return np.asarray(edges[np.isin(self.native_parts, natives)])
+        return (self._edges - self.lower)[np.isin(self.native_parts, natives)]
 
     def _native_window(self, natives: tuple[str, ...]) -> PolygonWindow:
         edges = self._edges
@@ -141,9 +140,9 @@ class Polygon(CellDomain):
     def chord_height(self, parts: Sequence[str]) -> float:
         heights = [0.0]
         for ring, names in zip(self._rings, self._labels(), strict=True):
-            held = np.isin(names, tuple(parts))
+            chosen = np.isin(names, tuple(parts))
             along = np.roll(ring, -1, axis=0) - ring
-            heights.append(chord_height(along, np.roll(along, -1, axis=0), held & np.roll(held, -1)))
+            heights.append(chord_height(along, np.roll(along, -1, axis=0), chosen & np.roll(chosen, -1)))
         return max(heights)
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
@@ -168,7 +167,7 @@ class Polygon(CellDomain):
         steps = np.arange(1, 16) / 16.0
         fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
         edges = self._edges
-        apart = np.abs(edges - corner.vertex) > boundary_slack(self.lower, self.upper)
+        apart = np.abs(edges - corner.vertex) > self.slack
         others = edges[np.all(apart.any(axis=2), axis=1)] - corner.vertex
         for cut in omega + fractions * (2.0 * math.pi - omega):
             angle = corner.direction + float(cut)
@@ -183,18 +182,6 @@ class Polygon(CellDomain):
             if not (straddles & (ahead >= 0.0)).any():
                 return float(cut)
         return None
-
-
-def _crosses(segments: FloatArray, lower: FloatArray, upper: FloatArray) -> bool:
-    """Whether some segment has a point in the closed box: the ranges of the parameter inside each slab must overlap."""
-    start, step = segments[:, 0], segments[:, 1] - segments[:, 0]
-    still = step == 0.0
-    safe = np.where(still, 1.0, step)
-    first, second = (lower - start) / safe, (upper - start) / safe
-    outside = still & ((start < lower) | (start > upper))
-    enter = np.where(still, 0.0, np.minimum(first, second)).max(axis=1)
-    leave = np.where(still, 1.0, np.maximum(first, second)).min(axis=1)
-    return bool((~outside.any(axis=1) & (np.maximum(enter, 0.0) <= np.minimum(leave, 1.0))).any())
 
 
 def _triangulated(shapely: ModuleType, shape: Any, rings: Sequence[FloatArray]) -> FloatArray:
@@ -291,7 +278,7 @@ _REMEDIES = {
 
 
 def _explained(reason: str, lower: FloatArray) -> str:
-    """The reason given near the origin, told in the user's coordinates with what to do about it."""
+    """The reason given near the origin, in the user's coordinates with what to do about it."""
     what, *where = re.split(r"[\[\]]", reason)
     place = f" at {(lower + np.array([float(v) for v in where[0].split()])).tolist()}" if where else ""
     remedy = _REMEDIES.get(what, "Edges may meet at shared vertices only.")
@@ -304,7 +291,6 @@ def _explained(reason: str, lower: FloatArray) -> str:
 _PAIRS = 1 << 18
 
 
-@WINDOWS.register
 @dataclass(frozen=True, slots=True, eq=False)
 class PolygonWindow(Window):
     """An approximate distance to the chosen edges of a polygon, exact to first order on each edge, divided by ``size``.

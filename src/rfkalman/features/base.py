@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen
-from ..core.codec import Kinds, Table, to_dict
+from ..core.codec import Table, to_dict
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
 
-__all__ = ["FEATURES", "FeatureMap", "FeatureSum", "Recipe", "RecipeSum", "RidgeMap", "restore"]
+__all__ = ["FeatureMap", "FeatureSum", "Recipe", "RecipeSum", "RidgeMap", "restore"]
 
 
 class Recipe(ABC):
@@ -60,7 +60,7 @@ class Recipe(ABC):
 Bounds = tuple[FloatArray, FloatArray, FloatArray]
 
 
-class FeatureMap(Table):
+class FeatureMap(Table, sort="features are"):
     """M frozen features on a domain: values, exact gradients, and bounds that hold everywhere on it.
 
     ``lower`` and ``side`` (d,) are the bounding box the map is bound to. Points
@@ -177,10 +177,6 @@ class FeatureMap(Table):
         return FeatureSum((self, other)) if isinstance(other, FeatureMap) else NotImplemented
 
 
-#: Every family of maps by the kind under which a file has it.
-FEATURES: Kinds[FeatureMap] = Kinds("features are")
-
-
 def restore(settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> FeatureMap:
     """The very map that gave these settings and arrays, bit for bit; nothing is drawn again.
 
@@ -202,7 +198,7 @@ def restore(settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Fe
     >>> bool((again(x) == features(x)).all())
     True
     """
-    return FEATURES.restore(settings, arrays)
+    return FeatureMap.restore(settings, arrays)
 
 
 def prefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -213,11 +209,6 @@ def prefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, FloatAr
 def unprefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """The arrays of a nested map, taken back out of the flat collection."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def stream(seed: int, name: str) -> np.random.Generator:
-    """The random stream of one source; keyed by name, so that no other draw can shift it."""
-    return np.random.default_rng([seed, *name.encode()])
 
 
 _Recipe = TypeVar("_Recipe", bound=Recipe)
@@ -397,7 +388,6 @@ class RecipeSum(Recipe):
         return FeatureSum(tuple(part.bind(domain) for part in self.parts))
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureSum(FeatureMap):
     """The features of several maps side by side, M = M_1 + M_2 + ...; write it ``a + b``."""

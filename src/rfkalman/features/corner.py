@@ -11,19 +11,9 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.errors import ValueRangeError
+from ..core.streams import stream
 from ..domains.base import Domain
-from .base import (
-    FEATURES,
-    Bounds,
-    FeatureMap,
-    Recipe,
-    check_box,
-    check_draw,
-    smooth_step,
-    stream,
-    times_window,
-    whole_bandwidth,
-)
+from .base import Bounds, FeatureMap, Recipe, check_box, check_draw, smooth_step, times_window, whole_bandwidth
 from .fourier import FourierMap
 
 __all__ = ["CornerMap", "CornerRFF"]
@@ -114,7 +104,6 @@ class CornerRFF(Recipe):
         )
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class CornerMap(FeatureMap):
     """Frozen waves in the conformal variables of C corners, n for each.

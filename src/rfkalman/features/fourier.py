@@ -13,9 +13,9 @@ from scipy.special import ndtr, ndtri
 
 from ..core.checks import FloatArray, as_count, assign
 from ..core.errors import ValueRangeError
+from ..core.streams import stream
 from ..domains.base import Domain, bandwidth_of
 from .base import (
-    FEATURES,
     Bounds,
     FeatureMap,
     Recipe,
@@ -24,7 +24,6 @@ from .base import (
     check_draw,
     lengths_per_axis,
     require_box,
-    stream,
     whole_bandwidth,
 )
 
@@ -93,7 +92,6 @@ def _sobol_normal(n: int, dimension: int, rng: np.random.Generator) -> FloatArra
     return np.asarray(ndtri(u + 0.5 ** (bits + 1)), dtype=np.float64)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class FourierMap(RidgeMap):
     """Frozen waves sqrt2 cos(w.(x - lower) + b); ``weights`` are angular frequencies and ``offsets`` phases."""
@@ -237,7 +235,6 @@ def _distinct_waves(n: int, deviations: FloatArray, asked: int, seed: int) -> ND
     return np.array(list(found)[:n], dtype=np.float64).reshape(n, largest.size)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class PeriodicMap(FourierMap):
     """Frozen waves sqrt2 cos(w.(x - lower) + b) that repeat across the box along ``axes``; w = 0 is the constant 1."""
@@ -291,7 +288,6 @@ class Constant(Recipe):
         return ConstantMap(domain.lower, domain.side)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantMap(FeatureMap):
     """The frozen feature 1."""

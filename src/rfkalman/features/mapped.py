@@ -1,4 +1,4 @@
-"""Features in other coordinates: a map of the user's, or a ready-made one that crowds them where fields vary fast."""
+"""Features in other coordinates: a map of the user's, or one at hand that concentrates them where fields vary fast."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_positive, assign
-from ..core.codec import Kinds, Table
+from ..core.codec import Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
-from .base import FEATURES, Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
+from .base import Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
 
 __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_axis", "log_radius", "mapped"]
 
@@ -23,7 +23,7 @@ __all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_
 _GRID = (1025, 129, 33)
 
 
-class CoordinateMap(Table):
+class CoordinateMap(Table, sort="coordinate map is"):
     """A smooth map of coordinates y = forward(x) that can be saved and knows its own bounds."""
 
     __slots__ = ()
@@ -45,13 +45,30 @@ class CoordinateMap(Table):
         """Bounds on the spectral norm of the Jacobian and on the norm of the second derivatives over a box."""
 
 
-_MAPS: Kinds[CoordinateMap] = Kinds("coordinate map is")
-
-
-@_MAPS.register
 @dataclass(frozen=True, slots=True)
 class LogAxis(CoordinateMap):
-    """One coordinate becomes log(1 + (x - origin) / scale); write it ``log_axis(axis, origin, scale)``."""
+    """The map that replaces one coordinate by log(1 + (x - origin) / scale), for boundary layers.
+
+    Features in it vary over distances of about ``scale`` times their length
+    scale at the origin, and over ever longer ones away from it.
+
+    Parameters
+    ----------
+    axis : int
+        0 for x.
+    origin : float
+        Where to resolve finely, usually a face.
+    scale : float
+        Width of the layer, in the units of the coordinate; negative to look
+        downwards from the origin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stretch = log_axis(0, origin=0.0, scale=0.5)
+    >>> stretch(np.array([[0.0], [0.5 * (np.e - 1.0)]])).round(12).tolist()
+    [[0.0], [1.0]]
+    """
 
     axis: int
     origin: float
@@ -98,43 +115,34 @@ class LogAxis(CoordinateMap):
         return max(slope, 1.0) if lower.size > 1 else slope, slope**2
 
 
-def log_axis(axis: int, origin: float, scale: float) -> LogAxis:
-    """The map that replaces one coordinate by log(1 + (x - origin) / scale), for boundary layers.
-
-    Features in it vary over distances of about ``scale`` times their length
-    scale at the origin, and over ever longer ones away from it.
-
-    Parameters
-    ----------
-    axis : int
-        0 for x.
-    origin : float
-        Where to resolve finely, usually a face.
-    scale : float
-        Width of the layer, in the units of the coordinate; negative to look
-        downwards from the origin.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> stretch = log_axis(0, origin=0.0, scale=0.5)
-    >>> stretch(np.array([[0.0], [0.5 * (np.e - 1.0)]])).round(12).tolist()
-    [[0.0], [1.0]]
-    """
-    return LogAxis(axis, origin, scale)
-
-
 # Largest |g''| and |(g / r)'| of g = asinh r: 2 / 27^(1/2) at r = 1 / sqrt2 and 0.174334 at r = 1.027, rounded up.
 _ASINH_BEND = 0.38491
 _ASINH_SHARE_SLOPE = 0.17434
 
 
-@_MAPS.register
 @dataclass(frozen=True, slots=True)
 class LogRadius(CoordinateMap):
-    """Distances r from a centre become asinh(r / scale), directions stay; write it ``log_radius(centre, scale)``."""
+    """The map that concentrates features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
 
-    centre: tuple[float, ...]
+    Directions stay. asinh is a logarithm far from the centre and linear close to
+    it, so that the map is smooth at the centre too.
+
+    Parameters
+    ----------
+    centre : (d,) sequence of float
+        The point to resolve: a well, a source.
+    scale : float
+        Radius of the core, in the units of the coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> closer = log_radius([0.0, 0.0], scale=0.1)
+    >>> closer(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
+    [[0.0, 0.0], [0.0, 2.0]]
+    """
+
+    centre: Sequence[float]
     scale: float
 
     kind: ClassVar[str] = "log-radius"
@@ -186,28 +194,8 @@ class LogRadius(CoordinateMap):
         return share / self.scale, bend / self.scale**2
 
 
-def log_radius(centre: Sequence[float], scale: float) -> LogRadius:
-    """The map that crowds features around a point: (x - centre) / r * asinh(r / scale), r = |x - centre|.
-
-    asinh is a logarithm far from the centre and linear close to it, so that
-    the map is smooth at the centre too.
-
-    Parameters
-    ----------
-    centre : (d,) sequence of float
-        The point to resolve: a well, a source.
-    scale : float
-        Radius of the core, in the units of the coordinates.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> crowd = log_radius([0.0, 0.0], scale=0.1)
-    >>> crowd(np.array([[0.0, 0.0], [0.0, 0.1 * np.sinh(2.0)]])).round(12).tolist()
-    [[0.0, 0.0], [0.0, 2.0]]
-    """
-    return LogRadius(tuple(centre), scale)
-
+log_axis = LogAxis
+log_radius = LogRadius
 
 Forward = Callable[[FloatArray], FloatArray]
 
@@ -288,9 +276,7 @@ def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward |
 
 def _grid_in(domain: Domain) -> FloatArray:
     """A fine grid of the bounding box, faces included, as far as it lies in the domain."""
-    n = _GRID[domain.dimension - 1]
-    lines = [np.linspace(a, b, n) for a, b in zip(domain.lower, domain.upper, strict=True)]
-    x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
+    x = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
     return np.asarray(x[domain.contains(x)])
 
 
@@ -304,7 +290,6 @@ def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatA
     return y, as_finite("jacobian(x)", jacobian(x), shape, remedy)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedMap(FeatureMap):
     """Frozen features of new coordinates.
@@ -385,6 +370,6 @@ class MappedMap(FeatureMap):
 
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        forward = _MAPS.restore(settings["forward"], {})
+        forward = CoordinateMap.restore(settings["forward"])
         inner = restore(settings["inner"], unprefixed("inner.", arrays))
         return cls(arrays["lower"], arrays["side"], inner, forward, forward.jacobian, arrays["stretch"])

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.checks import FloatArray, as_number, as_positive, assign
-from ..core.errors import ValueRangeError
+from ..core.checks import FloatArray, as_nonnegative, as_positive, assign
+from ..core.streams import stream
 from ..domains.base import Domain, bandwidth_of
-from .base import FEATURES, Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis, stream
+from .base import Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis
 
 __all__ = ["ELUMap", "ELUNetwork", "TanhMap", "TanhNetwork"]
 
@@ -107,13 +107,10 @@ class TanhNetwork(Recipe):
 
 
 def _check_network(recipe: ELUNetwork | TanhNetwork) -> None:
-    offset_std = as_number("offset_std", recipe.offset_std)
-    if offset_std < 0.0:
-        raise ValueRangeError(
-            f"offset_std must not be negative; got {offset_std!r}. Zero takes every kink through the domain."
-        )
     check_draw(recipe)
-    assign(recipe, offset_std=offset_std, scale=as_positive("scale", recipe.scale))
+    remedy = "Zero takes every kink through the domain."
+    assign(recipe, offset_std=as_nonnegative("offset_std", recipe.offset_std, remedy))
+    assign(recipe, scale=as_positive("scale", recipe.scale))
 
 
 def _draw(recipe: ELUNetwork | TanhNetwork, domain: Domain) -> tuple[FloatArray, FloatArray]:
@@ -149,7 +146,6 @@ _ELU_SMOOTH = (109, 84, 54)
 _ELU_JUMP = (640, 128, 64)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class ELUMap(_NetworkMap):
     """Frozen features s ELU_alpha(w.(x - lower) + b)."""
@@ -208,7 +204,6 @@ class ELUMap(_NetworkMap):
         return bandwidth_of(np.ceil(np.maximum(np.maximum(smooth, jump), 16)))
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class TanhMap(_NetworkMap):
     """Frozen features s tanh(w.(x - lower) + b)."""

@@ -16,7 +16,6 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for, per_axis
 from .base import (
-    FEATURES,
     LARGEST_BEND,
     LARGEST_SLOPE,
     Bounds,
@@ -102,7 +101,6 @@ def _support(
     return lower + low * width, lower + high * width
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class PatchMap(FeatureMap):
     """Frozen local maps under a partition of unity; columns go patch by patch, the last axis varying fastest.
@@ -231,7 +229,8 @@ class PatchMap(FeatureMap):
             local, along = features.jet(x[rows])
             times_window(local, along, chi, slopes)
             values[rows, columns] = local
-            gradients[:, rows, columns] = along
+            for along_axis, own in zip(gradients, along, strict=True):
+                along_axis[rows, columns] = own
         return values, gradients
 
     def bounds(self) -> Bounds:

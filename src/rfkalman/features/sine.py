@@ -14,7 +14,7 @@ from ..core.checks import FloatArray, as_array, as_count, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain
 from ..domains.box import box_faces
-from .base import FEATURES, Bounds, FeatureMap, Recipe, check_box, require_box, whole_bandwidth
+from .base import Bounds, FeatureMap, Recipe, check_box, require_box, whole_bandwidth
 
 __all__ = ["DirichletSine", "SineMap"]
 
@@ -85,7 +85,6 @@ def _lowest_modes(n: int, side: FloatArray) -> NDArray[np.int64]:
     return np.asarray(k[np.lexsort((*k.T[::-1], level))][:n], dtype=np.int64)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class SineMap(FeatureMap):
     """Frozen sine modes; ``modes`` (M, d) holds the wave vectors k as whole numbers, ``parts`` names the faces."""

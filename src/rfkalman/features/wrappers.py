@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 
 from ..core.checks import FloatArray, assign
 from ..core.errors import ValueRangeError
-from ..domains.base import WINDOWS, Domain, Window
+from ..domains.base import Domain, Window
 from ..domains.box import box_faces
-from .base import FEATURES, Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
+from .base import Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
 
 __all__ = ["Bubble", "Windowed", "bubble"]
 
@@ -88,7 +88,6 @@ def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
     return Bubble(recipe, names)
 
 
-@FEATURES.register
 @dataclass(frozen=True, slots=True, eq=False)
 class Windowed(FeatureMap):
     """Features times the window of a domain, beta(x) phi_j(x), by the product rule.
@@ -162,4 +161,4 @@ class Windowed(FeatureMap):
         # Windows were once of whole boxes only, and saved without names.
         faces = box_faces(inner.dimension)
         names = (settings.get(key, faces) for key in ("zero_on", "parts"))
-        return cls(inner, WINDOWS.restore(settings["cutoff"], {}), *names)
+        return cls(inner, Window.restore(settings["cutoff"]), *names)

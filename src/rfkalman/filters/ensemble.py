@@ -126,7 +126,7 @@ class Ensemble:
     @property
     def belief(self) -> Gaussian:
         """The Gaussian with the ensemble's mean and sample covariance; shares its arrays."""
-        return unchecked(Gaussian, mean=self.mean, root=self.root)
+        return unchecked(Gaussian, self.mean, self.root)
 
     def expanded(self) -> Ensemble:
         """The same members with every deviation stored: what the plain algorithms work on.
@@ -134,7 +134,11 @@ class Ensemble:
         :func:`etkf` on it decomposes the N_o x N_e matrix of predicted readings,
         the usual implementation; on the factored form the N_o x min(N_e, r) one.
         """
-        return self if self.basis is None else _ensemble(self.mean, np.asfortranarray(self.root @ self.basis.T), None)
+        return (
+            self
+            if self.basis is None
+            else unchecked(Ensemble, self.mean, np.asfortranarray(self.root @ self.basis.T), None)
+        )
 
 
 def sample(belief: Gaussian, n_members: int, rng: np.random.Generator, matched: bool = False) -> Ensemble:
@@ -166,7 +170,7 @@ def sample(belief: Gaussian, n_members: int, rng: np.random.Generator, matched: 
         draws = rng.standard_normal((n_members, S.shape[1]))
         centre = draws.mean(axis=0)
         unit = _factored(centre, draws - centre)
-        return _ensemble(m + S @ centre, np.asfortranarray(S @ unit.root), unit.basis)
+        return unchecked(Ensemble, m + S @ centre, np.asfortranarray(S @ unit.root), unit.basis)
     if S.shape[1] >= n_members:
         S = _full_column_rank(S)
     k = S.shape[1]
@@ -178,7 +182,7 @@ def sample(belief: Gaussian, n_members: int, rng: np.random.Generator, matched: 
     basis, turn = _orthonormal(rng.standard_normal((n_members, k)))
     # Signs as if the triangle had a positive diagonal: the directions are then uniform over all bases.
     basis *= np.where(turn.diagonal() < 0.0, -1.0, 1.0)
-    return _ensemble(m.copy(), np.array(S, order="F"), basis)
+    return unchecked(Ensemble, m.copy(), np.array(S, order="F"), basis)
 
 
 def forecast(
@@ -204,7 +208,7 @@ def forecast(
     array([-0.5,  1.5])
     """
     rho = as_positive("inflation", inflation)
-    return _ensemble(*_carry(ensemble.mean, ensemble.root, ensemble.basis, step, rng, rho, None))
+    return unchecked(Ensemble, *_carry(ensemble.mean, ensemble.root, ensemble.basis, step, rng, rho, None))
 
 
 def etkf(ensemble: Ensemble, obs: Observation, y: ArrayLike) -> Ensemble:
@@ -244,7 +248,7 @@ def etkf(ensemble: Ensemble, obs: Observation, y: ArrayLike) -> Ensemble:
     if values.shape[0] == 0:
         return ensemble
     mean, root = _transform(ensemble.mean, ensemble.root, obs, values, False)
-    return _ensemble(mean, root, ensemble.basis)
+    return unchecked(Ensemble, mean, root, ensemble.basis)
 
 
 def etkf_in_member_space(ensemble: Ensemble, obs: Observation, y: ArrayLike) -> Ensemble:
@@ -269,7 +273,7 @@ def etkf_in_member_space(ensemble: Ensemble, obs: Observation, y: ArrayLike) -> 
         )
     T = blas.dgemm(1.0, V / np.sqrt(spectrum), V, trans_b=1)
     weights = V @ ((V.T @ (GT @ v)) / spectrum)
-    return _ensemble(m + S @ weights, blas.dgemm(1.0, S, T), None)
+    return unchecked(Ensemble, m + S @ weights, blas.dgemm(1.0, S, T), None)
 
 
 def enkf(ensemble: Ensemble, obs: Observation, y: ArrayLike, rng: np.random.Generator) -> Ensemble:
@@ -308,7 +312,7 @@ def enkf(ensemble: Ensemble, obs: Observation, y: ArrayLike, rng: np.random.Gene
     departures = draws.T / math.sqrt(n_members - 1) - obs.whiten(obs.H @ plain.root)
     V, _, pull = _directions(GT, np.column_stack([v, departures]), 1.0)
     SV = blas.dgemm(1.0, S, V)
-    return _ensemble(m + SV @ pull[:, 0], blas.dgemm(1.0, SV, pull[:, 1:], beta=1.0, c=plain.root), None)
+    return unchecked(Ensemble, m + SV @ pull[:, 0], blas.dgemm(1.0, SV, pull[:, 1:], beta=1.0, c=plain.root), None)
 
 
 def run(
@@ -344,15 +348,10 @@ def run(
             if values.shape[0] > 0:
                 # Deviations moved here are nobody else's: the analysis may be written over them.
                 mean, root = _transform(mean, root, obs, values, step is not None)
-            ensemble = _ensemble(mean, root, basis)
+            ensemble = unchecked(Ensemble, mean, root, basis)
         else:
-            ensemble = analyse(_ensemble(mean, root, basis), obs, np.asarray(y, dtype=np.float64))
+            ensemble = analyse(unchecked(Ensemble, mean, root, basis), obs, np.asarray(y, dtype=np.float64))
         yield ensemble
-
-
-def _ensemble(mean: FloatArray, root: FloatArray, basis: FloatArray | None) -> Ensemble:
-    """An Ensemble of arrays made here: no copy, no check."""
-    return unchecked(Ensemble, mean=mean, root=root, basis=basis)
 
 
 def _require_members(n_members: int) -> None:
@@ -379,9 +378,9 @@ def _factored(mean: FloatArray, deviations: FloatArray) -> Ensemble:
     n, r = deviations.shape
     scale = math.sqrt(n - 1)
     if n <= r:
-        return _ensemble(mean, np.asfortranarray(deviations.T / scale), None)
+        return unchecked(Ensemble, mean, np.asfortranarray(deviations.T / scale), None)
     basis, triangle = _orthonormal(deviations)
-    return _ensemble(mean, np.asfortranarray(triangle.T / scale), basis)
+    return unchecked(Ensemble, mean, np.asfortranarray(triangle.T / scale), basis)
 
 
 def _full_column_rank(S: FloatArray) -> FloatArray:
@@ -412,9 +411,7 @@ def _carry(
             "rng is missing, but the step has process noise and every member draws its own. Pass a numpy Generator, "
             "the stream of the process noise."
         )
-    mean, root = move(
-        m, S, unchecked(LinearStep, transition=step.transition, shift=step.shift, noise_root=None), scratch
-    )
+    mean, root = move(m, S, unchecked(LinearStep, step.transition, step.shift, None), scratch)
     n = S.shape[1] if basis is None else basis.shape[0]
     draws = rng.standard_normal((n, noise_root.shape[1]))
     draws -= draws.mean(axis=0)

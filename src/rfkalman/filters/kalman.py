@@ -88,8 +88,7 @@ def forecast(belief: Gaussian, step: LinearStep) -> Gaussian:
     >>> ahead.mean, ahead.cov.round(12)
     (array([1.]), array([[0.5]]))
     """
-    mean, root = move(belief.mean, belief.root, step)
-    return unchecked(Gaussian, mean=mean, root=root)
+    return unchecked(Gaussian, *move(belief.mean, belief.root, step))
 
 
 def analyse(prior: Gaussian, obs: Observation, y: ArrayLike, kernel: Kernel | None = None) -> Analysis:
@@ -146,7 +145,7 @@ def run(
             # A forecast root made here is nobody else's: the analysis may be written over it.
             post = _analyse(m, S, seen, values, None, step is not None, scratch)
         else:
-            post = analyse(unchecked(Gaussian, mean=m, root=S), obs, np.asarray(y, dtype=np.float64))
+            post = analyse(unchecked(Gaussian, m, S), obs, np.asarray(y, dtype=np.float64))
         m, S = post.mean, post.root
         yield post
 
@@ -224,15 +223,7 @@ def _analyse(
 ) -> Analysis:
     n = y.shape[0]
     if n == 0:
-        return made_analysis(m, S, 0.0, 0.0, 0)
+        return unchecked(Analysis, m, S, 0.0, 0.0, 0, 0.0)
     mean, root, quad, log_det, indicator = condition(m, S, obs, y, kernel, overwrite, scratch)
     quad = float(quad)
-    return made_analysis(mean, root, log_evidence(obs, log_det, quad), indicator, n, quad)
-
-
-def made_analysis(
-    mean: FloatArray, root: FloatArray, evidence: float, indicator: float, n_used: int, nis: float = 0.0
-) -> Analysis:
-    """An Analysis of arrays a kernel has just made: no copy, no check."""
-    values = {"mean": mean, "root": root, "log_evidence": evidence, "indicator": indicator}
-    return unchecked(Analysis, **values, n_used=n_used, nis=nis)
+    return unchecked(Analysis, mean, root, log_evidence(obs, log_det, quad), indicator, n, quad)

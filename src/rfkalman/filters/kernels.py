@@ -119,7 +119,7 @@ def require_step(step: LinearStep, dim: int) -> None:
 
 def log_evidence(obs: Observation, log_det: float, quad: _Quad) -> _Quad:
     """Log density of the readings: ``log_det`` of I + G G^T, and the ``quad`` of their departure in it."""
-    return -0.5 * (obs.n_obs * LOG_2PI + obs.log_det_noise + log_det + quad)
+    return -0.5 * (len(obs.H) * LOG_2PI + obs.log_det_noise + log_det + quad)
 
 
 def fast(m: FloatArray, S: FloatArray, G: FloatArray, v: FloatArray) -> Update:

@@ -106,7 +106,7 @@ class Recursion:
         found._from_file = True
         return found
 
-    def _meet_step(self, step: LinearStep) -> None:
+    def _recognise_step(self, step: LinearStep) -> None:
         """Take a step that comes again for the one remembered from a file."""
         if self._step is not None and _again(step, self._step):
             self._step = step
@@ -116,7 +116,7 @@ class Recursion:
             assert step.noise_root is not None
             self._gain = replace(self._gain, transition=step.transition, noise_root=step.noise_root)
 
-    def _meet_sensors(self, obs: Observation) -> None:
+    def _recognise_sensors(self, obs: Observation) -> None:
         """Take sensors that come again for those remembered from a file."""
         if self._repeated is not None and _again(obs, self._repeated[1]):
             self._repeated = (self._repeated[0], obs)
@@ -131,10 +131,10 @@ class Recursion:
     def forecast(self, belief: Gaussian, step: LinearStep) -> Gaussian:
         """Like ``kalman.forecast``."""
         if self._from_file:
-            self._meet_step(step)
+            self._recognise_step(step)
         gain = self._gain
         if gain is not None and gain.moves(belief, step):
-            return unchecked(Gaussian, mean=step.move(belief.mean), root=gain.forecast_root)
+            return unchecked(Gaussian, step.move(belief.mean), gain.forecast_root)
         ahead = kalman.forecast(belief, step)
         self._step, self._forecast_root = step, ahead.root
         return ahead
@@ -143,12 +143,12 @@ class Recursion:
         """Like ``kalman.analyse``."""
         seen, values = finite_readings(prior.dim, obs, y)
         if self._from_file:
-            self._meet_sensors(obs)
+            self._recognise_sensors(obs)
         gain = self._gain
         if gain is not None and seen is obs and gain.reads(prior, obs):
             mean, evidence = gain.correct(prior.mean, values)
             nis = 2.0 * (gain.constant - evidence)
-            return kalman.made_analysis(mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
+            return unchecked(kalman.Analysis, mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
         post = kalman.analyse(prior, obs, y)
         self._gain = self._note(prior, obs, post)
         return post

@@ -14,7 +14,7 @@ what ``batch.solve`` and, at the final time, ``kalman.run`` compute.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,10 +113,7 @@ def four_d_var(
     xi, cost, gradient_norm, iterations = _descend(prior, window, tolerance, limit)
     T, Z = _hessian_root(prior, window)
     start = prior.mean + prior.root @ xi
-    end = start
-    for step, _, _ in window:
-        if step is not None:
-            end = step.move(end)
+    *_, end = start, *(z for _, _, z in _swept(window, start))
     return VariationalPosterior(
         _around(start, prior.root, T),
         _around(end, Z, T),
@@ -144,6 +141,16 @@ def _window(dim: int, sequence: Iterable[Batch]) -> Window:
     return window
 
 
+def _swept(
+    window: Window, z: FloatArray, with_shift: bool = True
+) -> Iterator[tuple[Observation, FloatArray, FloatArray]]:
+    """Sensors, readings and state along a forward sweep from z; of a change of state without the shifts."""
+    for step, obs, y in window:
+        if step is not None:
+            z = step.move(z) if with_shift else step.apply(z)
+        yield obs, y, z
+
+
 def _descend(prior: Gaussian, window: Window, tolerance: float, limit: int) -> tuple[FloatArray, float, float, int]:
     """Conjugate gradients with exact line search; gives xi, cost, gradient norm and steps of the best point seen."""
     xi = np.zeros(prior.root.shape[1])
@@ -169,10 +176,8 @@ def _cost_and_descent(prior: Gaussian, window: Window, xi: FloatArray) -> tuple[
     z = prior.mean + prior.root @ xi
     cost = float(xi @ xi)
     forcing: list[FloatArray] = []
-    for step, obs, y in window:
-        if step is not None:
-            z = step.move(z)
-        residual = obs.whiten(y - obs.H @ z)
+    for obs, y, state in _swept(window, z):
+        residual = obs.whiten(y - obs.H @ state)
         cost += float(residual @ residual)
         forcing.append(obs.H.T @ obs.whiten(residual, adjoint=True))
     adjoint = np.zeros(prior.dim)
@@ -187,10 +192,8 @@ def _curvature(prior: Gaussian, window: Window, direction: FloatArray) -> float:
     """direction^T (I + J^T J) direction, by a forward sweep alone."""
     dz = prior.root @ direction
     curvature = float(direction @ direction)
-    for step, obs, _ in window:
-        if step is not None:
-            dz = step.apply(dz)
-        seen = obs.whiten(obs.H @ dz)
+    for obs, _, change in _swept(window, dz, with_shift=False):
+        seen = obs.whiten(obs.H @ change)
         curvature += float(seen @ seen)
     return curvature
 
@@ -198,13 +201,10 @@ def _curvature(prior: Gaussian, window: Window, direction: FloatArray) -> float:
 def _hessian_root(prior: Gaussian, window: Window) -> tuple[FloatArray, FloatArray]:
     """T with T^T T = I + J^T J, by orthogonal steps, and the prior root carried to the end of the window."""
     Z = prior.root
-    k = Z.shape[1]
-    T = np.eye(k)
+    T = np.eye(Z.shape[1])
     waiting: list[FloatArray] = []
     n_waiting = 0
-    for step, obs, _ in window:
-        if step is not None:
-            Z = step.apply(Z)
+    for obs, _, Z in _swept(window, prior.root, with_shift=False):
         waiting.append(obs.whiten(obs.H @ Z))
         n_waiting += obs.n_obs
         if n_waiting > _BUFFER_ROWS:
@@ -219,4 +219,4 @@ def _around(mean: FloatArray, Z: FloatArray, T: FloatArray) -> Gaussian:
         return Gaussian(mean, Z)
     root = blas.dtrsm(1.0, np.asfortranarray(T), np.asfortranarray(Z), side=1, lower=0)
     root = compress_root(root) if root.shape[1] > root.shape[0] else root
-    return unchecked(Gaussian, mean=mean.copy(), root=root)
+    return unchecked(Gaussian, mean.copy(), root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 
-__all__ = ["ByteArray", "ByteColumn", "IntArray", "Mask", "decimals", "number"]
+__all__ = ["WIDEST", "ByteArray", "ByteColumn", "IntArray", "Mask", "decimals", "number"]
 
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
@@ -49,6 +50,7 @@ class ByteColumn(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return map(self.__getitem__, range(len(self)))
 
+    @cached_property
     def rows(self) -> ByteArray:
         """The cells as rows of bytes (n, W), zero behind their end; longer ones than W are cut off."""
         places = np.arange(min(int(self.length.max(initial=0)), WIDEST))
@@ -57,11 +59,8 @@ class ByteColumn(Sequence[str]):
         return np.asarray(cells)
 
     def coded(self) -> tuple[list[str], IntArray]:
-        """The different texts, and which of them each cell has."""
-        if self.length.max(initial=0) > WIDEST or not len(self):
-            texts, code = np.unique(np.array(list(self), dtype=object), return_inverse=True)
-            return texts.tolist(), code
-        cells = self.rows()
+        """The different texts, and which of them each cell has; none may be longer than :data:`WIDEST`."""
+        cells = self.rows
         width = 8 if cells.shape[1] <= 8 else cells.shape[1]
         packed = np.zeros((len(cells), width), dtype=np.uint8)
         packed[:, : cells.shape[1]] = cells
@@ -92,7 +91,7 @@ def decimals(column: ByteColumn, decimal: str = ".") -> tuple[FloatArray, Mask]:
     With at most 15 digits the mantissa and the power of ten are exact doubles, so
     their quotient is the correctly rounded value: the same bits that ``float`` gives.
     """
-    cells, length = column.rows(), column.length
+    cells, length = column.rows, column.length
     n, width = cells.shape
     mantissa = np.zeros(n, dtype=np.int64)
     n_digits, n_points, n_after = (np.zeros(n, dtype=np.int64) for _ in range(3))

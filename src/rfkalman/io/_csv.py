@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ._columns import WIDEST, ByteColumn, Mask
-from ._lines import Block, as_line
+from ._lines import Block, unreadable
 from ._reasons import Reason
 from ._tables import Chunk, Lines, Position, ReadingsError, Table, TableFormat
 from ._workbook import Workbook
@@ -24,32 +24,21 @@ class CsvTable(Table):
 
     def chunk(self, block: Block, cover: Position) -> Chunk:
         """The readings of some lines; ``cover`` is where the chunk begins, which may be before its first line."""
-        layout, found = self.cells.layout, Lines()
+        layout, before = self.cells.layout, block.start.lines + 1
         plain, columns = self._plain(block)
-        even = self.lines(block.start.lines + 1 + np.flatnonzero(plain), columns.__getitem__)
+        cut = self.lines(before + np.flatnonzero(plain), columns.__getitem__)
         texts = [] if plain.all() else block.lines(layout.encoding)
-        others: list[tuple[int, str]] = []
-        for i in np.flatnonzero(~plain).tolist():
-            line, text = block.start.lines + 1 + i, texts[i]
-            if text and not text.isspace():
-                reason = Reason.TOO_LONG if block.overlong else as_line(text, layout)
-                if reason:
-                    found.reject(line, reason, text)
-                else:
-                    others.append((line, text))
-        rows = []
-        for (line, text), fields in zip(others, _cut([text for _, text in others], layout.delimiter), strict=True):
-            if fields is None:
-                found.reject(line, Reason.QUOTES, text)
-            else:
-                rows.append((line, fields, text))
-        return self.cells.chunk([even, found, self.rows(rows)], cover, block.end)
+        others = [(i, texts[i]) for i in np.flatnonzero(~plain).tolist() if texts[i] and not texts[i].isspace()]
+        rows = [(before + i, Reason.TOO_LONG if block.overlong else _cut(text, layout), text) for i, text in others]
+        return self.cells.chunk([cut, self.rows(rows)], cover, block.end)
 
-    def rows(self, rows: Sequence[tuple[int, list[str], str]]) -> Lines:
-        """Rows that have been cut: the number of each, its fields, and what is shown of it where they do not fit."""
+    def rows(self, rows: Sequence[tuple[int, list[str] | Reason, str]]) -> Lines:
+        """Rows given by number, fields (or why there are none), and what is shown of one that does not fit."""
         n, fitting, found = len(self.header), [], Lines()
         for line, fields, shown in rows:
-            if len(fields) < n or any(map(str.strip, fields[n:])):
+            if isinstance(fields, Reason):
+                found.reject(line, fields, shown)
+            elif len(fields) < n or any(map(str.strip, fields[n:])):
                 found.reject(line, Reason.FIELDS, shown)
             else:
                 fitting.append((line, *fields[:n]))
@@ -88,23 +77,14 @@ class CsvTable(Table):
         return plain, [ByteColumn(buffer, begin[:, i], end[:, i] - begin[:, i]) for i in range(n)]
 
 
-def _cut(texts: list[str], delimiter: str) -> list[list[str] | None]:
-    """The fields of each line; None where its quotes are wrong."""
-    found: list[list[str] | None] = []
+def _cut(text: str, layout: TableFormat) -> list[str] | Reason:
+    """The fields of a line, alone, so that a quote that is never closed costs that line only."""
+    if reason := unreadable(text, layout):
+        return reason
     try:
-        found.extend(csv.reader(texts, delimiter=delimiter, strict=True))
-    except csv.Error:
-        found.clear()
-    if len(found) == len(texts):
-        return found
-    # A quote that is never closed would swallow the lines after it.
-    found = []
-    for text in texts:
-        try:
-            found.append(next(csv.reader([text], delimiter=delimiter, strict=True)))
-        except (csv.Error, StopIteration):
-            found.append(None)
-    return found
+        return next(csv.reader([text], delimiter=layout.delimiter, strict=True))
+    except (csv.Error, StopIteration):
+        return Reason.QUOTES
 
 
 def read_sheet(
@@ -124,7 +104,7 @@ def read_sheet(
         return
     with Workbook(path) as book:
         table: CsvTable | None = None
-        rows: list[tuple[int, list[str], str]] = []
+        rows: list[tuple[int, list[str] | Reason, str]] = []
         begin, last = start, start.lines
         for number, fields in book.rows(layout.sheet, layout.decimal):
             if number == layout.names_line:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..core.checks import FloatArray, missing_extra
 from ._export_cf import Variable, coordinates, global_attributes, maps_of
-from ._export_files import explained
+from ._export_files import Scratch, explained
 from ._export_plan import Maps, Slabs
 
 __all__ = ["dataset", "write_netcdf", "write_zarr"]
@@ -35,86 +36,69 @@ def _shape(maps: Maps, variable: Variable) -> tuple[int, ...]:
     return (*lead, maps.times_ns.size, *maps.grid.shape)
 
 
-def _part(variable: Variable, some: slice) -> tuple[slice, ...]:
-    return tuple(some if dim == "time" else slice(None) for dim in variable.dims)
+def _fill(maps: Maps, arrays: Mapping[str, Any], progress: Progress) -> None:
+    """Write the maps into the arrays of a file, as many times at once as are stored together."""
+    variables = maps_of(maps)
+    for some, values in Slabs(maps).chunks():
+        for variable in variables:
+            place = tuple(some if dim == "time" else slice(None) for dim in variable.dims)
+            arrays[variable.name][place] = values[variable.name]
+        progress(some.stop / maps.times_ns.size)
 
 
-def write_netcdf(maps: Maps, target: Path, part: Path, crs: int | None, progress: Progress) -> None:
-    """Fill ``part`` with NetCDF-4 in the CF conventions."""
+def write_netcdf(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
+    """Write a file in NetCDF-4 and the CF conventions."""
     try:
         import netCDF4
     except ImportError as error:
         raise missing_extra("netCDF4", "export", "Writing NetCDF") from error
-    variables = maps_of(maps)
+    part = scratch.file(target)
     with explained(target, probe=part), netCDF4.Dataset(str(part), "w", format="NETCDF4") as file:
         file.setncatts(global_attributes(maps, crs))
         for coordinate in coordinates(maps):
-            assert coordinate.values is not None
+            values = np.asarray(coordinate.values)
             # Without a bound, so that other tools can append times.
-            file.createDimension(coordinate.name, None if coordinate.name == "time" else coordinate.values.size)
-            made = file.createVariable(coordinate.name, coordinate.values.dtype.str[1:], coordinate.dims)
+            file.createDimension(coordinate.name, None if coordinate.name == "time" else values.size)
+            made = file.createVariable(coordinate.name, values.dtype.str[1:], coordinate.dims)
             made.setncatts(coordinate.attrs)
-            made[:] = coordinate.values
-        for variable in variables:
-            made = file.createVariable(
-                variable.name,
-                "f8",
-                variable.dims,
-                compression="zlib",
-                complevel=4,
-                shuffle=True,
-                chunksizes=_chunks(maps, variable),
-                fill_value=np.nan,
-            )
+            made[:] = values
+        for variable in maps_of(maps):
+            chunks = _chunks(maps, variable)
+            packed: dict[str, Any] = {"compression": "zlib", "complevel": 4, "shuffle": True, "chunksizes": chunks}
+            made = file.createVariable(variable.name, "f8", variable.dims, fill_value=np.nan, **packed)
             made.setncatts(variable.attrs)
             # Every write covers whole chunks, so there is nothing to cache; by default each variable would hold 64 MiB.
-            made.set_var_chunk_cache(size=8 * math.prod(_chunks(maps, variable)))
-        for some, values in Slabs(maps).chunks():
-            for variable in variables:
-                file.variables[variable.name][_part(variable, some)] = values[variable.name]
-            progress(some.stop / maps.times_ns.size)
+            made.set_var_chunk_cache(size=8 * math.prod(chunks))
+        _fill(maps, file.variables, progress)
 
 
-def write_zarr(maps: Maps, target: Path, part: Path, crs: int | None, progress: Progress) -> None:
-    """Fill the folder ``part`` with a Zarr group in the format that zarr writes by itself, metadata consolidated."""
+def write_zarr(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
+    """Write a folder with a Zarr group in the format that zarr writes by itself, metadata consolidated."""
     try:
         import zarr
     except ImportError as error:
         raise missing_extra("zarr", "export", "Writing Zarr") from error
-    variables = maps_of(maps)
-    with explained(target):
+    part = scratch.folder(target)
+    with explained(target), warnings.catch_warnings():
         group = zarr.open_group(str(part), mode="w", attributes=dict(global_attributes(maps, crs)))
+
+        def array(variable: Variable, **options: Any) -> Any:
+            about: dict[str, Any] = {"dimension_names": variable.dims, "attributes": variable.attrs}
+            return group.create_array(variable.name, **about, **options)
+
         for coordinate in coordinates(maps):
             values = np.asarray(coordinate.values)
-            made = group.create_array(
-                coordinate.name,
-                shape=values.shape,
-                dtype=values.dtype,
-                chunks=(max(1, values.size),),
-                dimension_names=coordinate.dims,
-                attributes=coordinate.attrs,
-            )
-            made[:] = values
+            array(coordinate, shape=values.shape, dtype=values.dtype, chunks=values.shape)[:] = values
         arrays = {
-            variable.name: group.create_array(
-                variable.name,
-                shape=_shape(maps, variable),
-                dtype="f8",
-                chunks=_chunks(maps, variable),
-                fill_value=np.nan,
-                dimension_names=variable.dims,
-                attributes=variable.attrs,
+            variable.name: array(
+                variable, shape=_shape(maps, variable), dtype="f8", chunks=_chunks(maps, variable), fill_value=np.nan
             )
-            for variable in variables
+            for variable in maps_of(maps)
         }
-        for some, values_of in Slabs(maps).chunks():
-            for variable in variables:
-                arrays[variable.name][_part(variable, some)] = values_of[variable.name]
-            progress(some.stop / maps.times_ns.size)
-        with warnings.catch_warnings():
-            # zarr warns that its third format has no official word on consolidated metadata; every reader takes it.
-            warnings.filterwarnings("ignore", message="Consolidated metadata")
-            zarr.consolidate_metadata(str(part))
+        _fill(maps, arrays, progress)
+        # zarr warns that its third format has no official word on consolidated metadata; every reader takes it.
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        zarr.consolidate_metadata(str(part))
 
 
 def dataset(maps: Maps) -> Any:
@@ -125,7 +109,9 @@ def dataset(maps: Maps) -> Any:
         from xarray.core import indexing
     except ImportError as error:
         raise missing_extra("xarray", "export", "to_xarray") from error
-    slabs = _Remembering(maps)
+    slabs = Slabs(maps)
+    each = maps.grid.size * (2 + maps.thresholds.size + (0 if maps.level is None else 2))
+    grids = lru_cache(max(1, _REMEMBERED // each))(lambda i: slabs.grids(int(maps.times_ns[i])))
 
     class Lazy(BackendArray):
         """One map; the key says which times and which points."""
@@ -143,12 +129,12 @@ def dataset(maps: Maps) -> Any:
             when = np.arange(self.shape[place])[key[place]]
             inner = key[:place] + key[place + 1 :]
             if np.ndim(when) == 0:
-                return _outer(slabs.grids(int(when))[self.variable.name], inner)
+                return _outer(grids(int(when))[self.variable.name], inner)
             if when.size == 0:
                 return _outer(np.broadcast_to(np.nan, self.shape), key)
             # An integer index before time takes its axis away.
             at = sum(not isinstance(k, (int, np.integer)) for k in key[:place])
-            return np.stack([_outer(slabs.grids(int(i))[self.variable.name], inner) for i in when], axis=at)
+            return np.stack([_outer(grids(int(i))[self.variable.name], inner) for i in when], axis=at)
 
     coords = {}
     for coordinate in coordinates(maps):
@@ -174,21 +160,3 @@ def _outer(values: FloatArray, key: tuple[Any, ...]) -> FloatArray:
     for axis in reversed(range(len(key))):
         values = values[(slice(None),) * axis + (key[axis],)]
     return values
-
-
-class _Remembering:
-    """Grids by the place of their time, a few of the last kept."""
-
-    def __init__(self, maps: Maps) -> None:
-        self._slabs = Slabs(maps)
-        self._kept: dict[int, dict[str, FloatArray]] = {}
-
-    def grids(self, i: int) -> dict[str, FloatArray]:
-        found = self._kept.pop(i, None)
-        if found is None:
-            found = self._slabs.grids(int(self._slabs.maps.times_ns[i]))
-        self._kept[i] = found
-        most = max(1, _REMEMBERED // sum(values.size for values in found.values()))
-        while len(self._kept) > most:
-            del self._kept[next(iter(self._kept))]
-        return found

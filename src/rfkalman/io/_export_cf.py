@@ -10,9 +10,21 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ..job import Clock
 from ._export_plan import Maps, iso
 
-__all__ = ["Variable", "axis_names", "coordinates", "duration", "global_attributes", "maps_of", "udunits", "version"]
+__all__ = [
+    "Variable",
+    "axis_names",
+    "band_names",
+    "coordinates",
+    "duration",
+    "global_attributes",
+    "maps_of",
+    "moment",
+    "udunits",
+    "version",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,46 +51,28 @@ _KNOWN = re.compile(
 )
 #: What pint calls otherwise, or means otherwise: its year is the Julian one, udunits' the tropical one.
 _RENAMED = {
-    "celsius": "degC",
-    "degree_Celsius": "degC",
-    "degree_celsius": "degC",
-    "degreeC": "degC",
-    "°C": "degC",
-    "fahrenheit": "degF",
-    "degree_Fahrenheit": "degF",
-    "degree_fahrenheit": "degF",
-    "degreeF": "degF",
-    "°F": "degF",
-    "delta_degC": "K",
-    "delta_celsius": "K",
-    "delta_degF": "degR",
-    "delta_fahrenheit": "degR",
-    "degK": "K",
-    "rankine": "degR",
-    "degR": "degR",
-    "degree_Rankine": "degR",
-    "deg": "degree",
-    "sec": "s",
-    "in": "inch",
-    "a": "Julian_year",
-    "yr": "Julian_year",
-    "year": "Julian_year",
-    "julian_year": "Julian_year",
-    "month": "(Julian_year/12)",
-    "dimensionless": "1",
-    "ppm": "1e-6",
-    "M": "(mol/l)",
-    "molar": "(mol/l)",
-    "years": "Julian_year",
-    "ha": "hm2",
-    "hectare": "hm2",
-    "Ω": "ohm",
-    "tonne": "t",
-    "metric_ton": "t",
-    "micron": "um",
-    "feet": "ft",
-    "inches": "inch",
-    "weeks": "week",
+    word: unit
+    for unit, words in {
+        "1": "dimensionless",
+        "1e-6": "ppm",
+        "K": "delta_degC delta_celsius degK",
+        "degC": "celsius degree_Celsius degree_celsius degreeC °C",
+        "degF": "fahrenheit degree_Fahrenheit degree_fahrenheit degreeF °F",
+        "degR": "delta_degF delta_fahrenheit rankine degR degree_Rankine",
+        "degree": "deg",
+        "s": "sec",
+        "week": "weeks",
+        "(Julian_year/12)": "month",
+        "Julian_year": "a yr year years julian_year",
+        "um": "micron",
+        "inch": "in inches",
+        "ft": "feet",
+        "hm2": "ha hectare",
+        "t": "tonne metric_ton",
+        "(mol/l)": "M molar",
+        "ohm": "Ω",
+    }.items()
+    for word in words.split()
 }
 _WORD = re.compile(r"[A-Za-z°%Ω][A-Za-z_°%]*")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
@@ -113,17 +107,12 @@ def udunits(unit: str) -> tuple[str, bool]:
     return (translated, True) if sure else (unit, False)
 
 
-def _unit_attributes(unit: str) -> dict[str, str]:
+def _unit_attributes(unit: str, *, difference: bool = False) -> dict[str, str]:
+    """Units as CF states them; a standard deviation is a difference, and one of temperatures has no offset."""
     text, known = udunits(unit)
+    if difference and text in _TEMPERATURES:
+        return {"units": _TEMPERATURES[text], "units_metadata": "temperature: difference"}
     return {"units": text} | ({} if known else {"comment": f"the unit {unit!r} is none of udunits"})
-
-
-def _difference_attributes(unit: str) -> dict[str, str]:
-    """Units of a standard deviation: a temperature difference has no offset."""
-    found = _unit_attributes(unit)
-    if found["units"] in _TEMPERATURES:
-        found = {"units": _TEMPERATURES[found["units"]], "units_metadata": "temperature: difference"}
-    return found
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------
@@ -131,22 +120,10 @@ def _difference_attributes(unit: str) -> dict[str, str]:
 _RESERVED = {"time", "threshold", "mean", "std", "lower", "upper", "exceedance"}
 _VERTICAL = {"depth": "down", "height": "up", "altitude": "up", "elevation": "up", "z": "up"}
 #: Names of the CF table that are also what people call a field.
-_STANDARD = {
-    "air_temperature",
-    "soil_temperature",
-    "sea_water_temperature",
-    "sea_surface_temperature",
-    "surface_temperature",
-}
-_DURATIONS = {
-    1: "ns",
-    1_000: "us",
-    1_000_000: "ms",
-    1_000_000_000: "s",
-    60_000_000_000: "min",
-    3_600_000_000_000: "h",
-    86_400_000_000_000: "d",
-}
+_STANDARD = {f"{of}_temperature" for of in ("air", "soil", "sea_water", "sea_surface", "surface")}
+_SECOND = 1_000_000_000
+_DURATIONS = {1: "ns", 1_000: "us", 1_000_000: "ms", _SECOND: "s", 60 * _SECOND: "min", 3600 * _SECOND: "h"}
+_DURATIONS[86_400 * _SECOND] = "d"
 
 
 def axis_names(labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -167,14 +144,21 @@ def axis_names(labels: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def duration(clock: Any) -> tuple[str, int]:
+def duration(clock: Clock) -> tuple[str, int]:
     """The unit of a relative clock as udunits writes it, and its nanoseconds; seconds for units without a symbol.
 
     Symbols, because readers take the words (minutes, hours) for something to be decoded into timedeltas.
     """
-    if clock.unit_ns in _DURATIONS:
-        return _DURATIONS[clock.unit_ns], int(clock.unit_ns)
-    return "s", 1_000_000_000
+    unit_ns = clock.unit_ns if clock.unit_ns in _DURATIONS else _SECOND
+    return _DURATIONS[unit_ns], unit_ns
+
+
+def moment(t_ns: int, clock: Clock, gap: str = " ") -> str:
+    """An instant as ISO 8601 in UTC; for a relative clock the time since its start, with the unit after ``gap``."""
+    if not clock.relative:
+        return iso(t_ns, None)
+    unit, unit_ns = duration(clock)
+    return f"{(t_ns - clock.origin_ns) / unit_ns:.12g}{gap}{unit}"
 
 
 def _time(maps: Maps) -> Variable:
@@ -224,7 +208,7 @@ def maps_of(maps: Maps) -> list[Variable]:
     """mean, std, and as far as asked for lower, upper and exceedance; their values come slab by slab."""
     labels = maps.setup.labels
     dims = ("time", *reversed(axis_names(labels.axes)))
-    unit, spread = _unit_attributes(labels.unit), _difference_attributes(labels.unit)
+    unit, spread = _unit_attributes(labels.unit), _unit_attributes(labels.unit, difference=True)
     name = labels.field.strip().lower().replace(" ", "_")
     standard = name if name in _STANDARD and unit["units"] in _TEMPERATURES else None
     ends = () if maps.level is None else ("lower", "upper")
@@ -254,6 +238,15 @@ def maps_of(maps: Maps) -> list[Variable]:
         }
         found.append(Variable("exceedance", ("threshold", *dims), attrs))
     return found
+
+
+def band_names(maps: Maps) -> list[str]:
+    """mean, std, lower, upper, exceedance_25, ...: what the bands of a file are, as far as asked for."""
+    ends = [] if maps.level is None else ["lower", "upper"]
+    shown = [f"{value:g}" for value in maps.thresholds]
+    if len(set(shown)) < len(shown):
+        shown = [repr(float(value)) for value in maps.thresholds]
+    return ["mean", "std", *ends, *(f"exceedance_{text}" for text in shown)]
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
@@ -287,11 +280,8 @@ def global_attributes(maps: Maps, crs: int | None = None) -> dict[str, str]:
         "problem": setup.toml,
     }
     done = record.analysis_times
-    if done.size and not setup.clock.relative:
-        found["last_analysis"] = iso(int(done[-1]), None)
-    elif done.size:
-        unit, unit_ns = duration(setup.clock)
-        found["last_analysis"] = f"{(int(done[-1]) - setup.clock.origin_ns) / unit_ns:.12g} {unit}"
+    if done.size:
+        found["last_analysis"] = moment(int(done[-1]), setup.clock)
     if crs is not None:
         found["crs"] = f"EPSG:{crs}"
     return found

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ..core.errors import RFKalmanError
@@ -31,28 +29,17 @@ class Scratch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for part, _ in self._parts:
             delete(part)
 
     def file(self, target: Path) -> Path:
         """An empty file to write to instead of ``target``."""
-        part = self._begin(target)
-        # Made here and now: a folder that cannot be written shows before anything was computed.
-        with explained(target), open(part, "xb"):
-            pass
-        self._parts.append((part, target))
-        return part
+        return self._begin(target, lambda part: part.touch(exist_ok=False))
 
     def folder(self, target: Path) -> Path:
         """An empty folder to fill instead of ``target``."""
-        part = self._begin(target)
-        with explained(target):
-            part.mkdir()
-        self._parts.append((part, target))
-        return part
+        return self._begin(target, Path.mkdir)
 
     def commit(self) -> list[Path]:
         """Move everything to its place, in the order in which it was begun."""
@@ -68,9 +55,14 @@ class Scratch:
         self._parts.clear()
         return done
 
-    def _begin(self, target: Path) -> Path:
+    def _begin(self, target: Path, make: Callable[[Path], object]) -> Path:
         self._require_free(target)
-        return part_of(target)
+        part = part_of(target)
+        # Made here and now: a folder that cannot be written shows before anything was computed.
+        with explained(target):
+            make(part)
+        self._parts.append((part, target))
+        return part
 
     def _require_free(self, target: Path) -> None:
         if not os.path.lexists(target):
@@ -127,18 +119,16 @@ def _synced(part: Path) -> None:
 
 def _swap(part: Path, target: Path) -> None:
     """Put a folder in its place; one in the way goes only when the new one is there."""
-    old = None
+    old = part_of(target)
     if os.path.lexists(target):
-        old = part_of(target)
         os.rename(target, old)
     try:
         os.rename(part, target)
     except OSError:
-        if old is not None:
+        if os.path.lexists(old):
             os.rename(old, target)
         raise
-    if old is not None:
-        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    delete(old)
 
 
 def _is_zarr(folder: Path) -> bool:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
 
-from ..core.checks import FloatArray, missing_extra
+from ..core.checks import missing_extra
 from ..core.errors import ValueRangeError
-from ._export_cf import duration, udunits, version
-from ._export_files import explained
-from ._export_plan import Maps, iso
+from ._export_cf import band_names, moment, udunits, version
+from ._export_files import Scratch, explained
+from ._export_plan import Maps, Slabs
 
-__all__ = ["as_epsg", "band_names", "georeference", "tiff_targets", "write_tiff"]
+__all__ = ["as_epsg", "write_tiffs"]
 
+Progress = Callable[[float], object]
 #: Files of one export.
 MAX_FILES = 10_000
 _METRES = {"mm": 0.001, "cm": 0.01, "dm": 0.1, "m": 1.0, "dam": 10.0, "hm": 100.0, "km": 1000.0} | {
@@ -49,7 +51,7 @@ def as_epsg(crs: Any) -> int:
     return code
 
 
-def georeference(maps: Maps, crs: Any) -> tuple[float, tuple[int, ...]]:
+def georeference(maps: Maps, crs: int | None) -> tuple[float, tuple[int, ...]]:
     """Factor from the unit of length to the unit of the CRS, and the GeoKeys; refuses what cannot be placed."""
     labels, d = maps.setup.labels, len(maps.grid.lines)
     if d != 2:
@@ -59,13 +61,13 @@ def georeference(maps: Maps, crs: Any) -> tuple[float, tuple[int, ...]]:
             "a GeoTIFF needs crs, the EPSG code of the coordinates of the problem (for instance 25833 for ETRS89 / UTM "
             "33N); for local coordinates write NetCDF, Zarr or CSV."
         )
-    code, unit = as_epsg(crs), labels.length_unit.strip()
+    unit = labels.length_unit.strip()
     if unit in _DEGREES:
         factor, model, unit_key = 1.0, (_GEOGRAPHIC_MODEL, _GEOGRAPHIC_TYPE), (_ANGULAR_UNITS, _DEGREE)
     elif unit in _METRES:
-        if code in _GEOGRAPHIC:
+        if crs in _GEOGRAPHIC:
             raise ValueRangeError(
-                f"crs = EPSG:{code} is in degrees, but the coordinates of the problem are in {unit}; give the code of "
+                f"crs = EPSG:{crs} is in degrees, but the coordinates of the problem are in {unit}; give the code of "
                 "the projection they are in."
             )
         factor, model, unit_key = _METRES[unit], (_PROJECTED, _PROJECTED_TYPE), (_LINEAR_UNITS, _METRE)
@@ -74,92 +76,69 @@ def georeference(maps: Maps, crs: Any) -> tuple[float, tuple[int, ...]]:
             f"a GeoTIFF is placed in metres (or degrees), and lengths of this problem are in {unit!r}; set domain.unit "
             "to 'm' or 'km'."
         )
-    keys = [(_MODEL_TYPE, model[0]), (_RASTER_TYPE, _PIXEL_IS_AREA), (model[1], code), unit_key]
+    keys = [(_MODEL_TYPE, model[0]), (_RASTER_TYPE, _PIXEL_IS_AREA), (model[1], crs), unit_key]
     directory = [1, 1, 0, len(keys)]
     for key, value in sorted(keys):
         directory += [key, 0, 1, value]
     return factor, tuple(directory)
 
 
-def band_names(maps: Maps) -> list[str]:
-    """mean, std, lower, upper, exceedance_25, ...: what the bands of a file are, as far as asked for."""
-    ends = [] if maps.level is None else ["lower", "upper"]
-    shown = [f"{value:g}" for value in maps.thresholds]
-    if len(set(shown)) < len(shown):
-        shown = [repr(float(value)) for value in maps.thresholds]
-    return ["mean", "std", *ends, *(f"exceedance_{text}" for text in shown)]
-
-
-def tiff_targets(maps: Maps, target: Path) -> list[Path]:
-    """Where the files go: the place itself for one time, else with the time in the name."""
-    if maps.times_ns.size == 1:
-        return [target]
-    if maps.times_ns.size > MAX_FILES:
-        raise ValueRangeError(f"{maps.times_ns.size} times make as many files; at most {MAX_FILES}. Give fewer times.")
-    return [target.with_name(f"{target.stem}_{_stamp(maps, int(t))}{target.suffix}") for t in maps.times_ns]
-
-
-def _stamp(maps: Maps, t_ns: int) -> str:
-    clock = maps.setup.clock
-    if clock.relative:
-        unit, unit_ns = duration(clock)
-        return f"{(t_ns - clock.origin_ns) / unit_ns:.12g}{unit}"
-    return iso(t_ns, None).replace("-", "").replace(":", "")
-
-
-def write_tiff(
-    maps: Maps, t_ns: int, grids: dict[str, FloatArray], factor: float, keys: tuple[int, ...], target: Path, part: Path
-) -> None:
-    """Fill ``part`` with the bands of one time, north up, float32, NaN where there is no data."""
+def write_tiffs(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
+    """Write a file per time; of several the names have the time in them."""
     try:
         import tifffile
     except ImportError as error:
         raise missing_extra("tifffile", "export", "Writing GeoTIFF") from error
-    names = band_names(maps)
-    bands = [grids[name] for name in ("mean", "std", "lower", "upper") if name in grids]
-    bands += list(grids.get("exceedance", ()))
-    data = np.stack(bands)[:, ::-1, :].astype(np.float32)
+    factor, keys = georeference(maps, crs)
     x, y = (factor * line for line in maps.grid.lines)
     dx, dy = (float((line[-1] - line[0]) / (line.size - 1)) for line in (x, y))
     # Values are those at points; a pixel is the cell around its point, so the corner lies half a cell outside.
     corner = (0.0, 0.0, 0.0, float(x[0]) - 0.5 * dx, float(y[-1]) + 0.5 * dy, 0.0)
-    extra = [
-        (_PIXEL_SCALE, "d", 3, (dx, dy, 0.0), True),
-        (_TIEPOINT, "d", 6, corner, True),
-        (_GEO_KEYS, "H", len(keys), keys, True),
-        (_GDAL_METADATA, "s", 0, _metadata(maps, t_ns, names), True),
-        (_GDAL_NODATA, "s", 0, "nan", True),
-    ]
-    with explained(target), open(part, "wb") as stream:
-        tifffile.imwrite(
-            stream,
-            data,
-            planarconfig="separate",
-            photometric="minisblack",
-            compression="zlib",
-            metadata=None,
-            extrasamples=["unspecified"] * (len(bands) - 1),
-            extratags=extra,
-            software=f"rfkalman {version()}",
-        )
+    names, slabs, targets = band_names(maps), Slabs(maps), _targets(maps, target)
+    # All names first: a file in the way shows before anything was computed.
+    parts = [scratch.file(place) for place in targets]
+    for i, (t, place, part) in enumerate(zip(maps.times_ns.tolist(), targets, parts, strict=True)):
+        bands = [grid.reshape(-1, *maps.grid.shape) for grid in slabs.grids(t).values()]
+        with explained(place), open(part, "wb") as stream:
+            # North up, NaN where there is no data.
+            tifffile.imwrite(
+                stream,
+                np.concatenate(bands)[:, ::-1, :].astype(np.float32),
+                planarconfig="separate",
+                photometric="minisblack",
+                compression="zlib",
+                metadata=None,
+                extrasamples=["unspecified"] * (len(names) - 1),
+                extratags=[
+                    (_PIXEL_SCALE, "d", 3, (dx, dy, 0.0), True),
+                    (_TIEPOINT, "d", 6, corner, True),
+                    (_GEO_KEYS, "H", len(keys), keys, True),
+                    (_GDAL_METADATA, "s", 0, _metadata(maps, t, names), True),
+                    (_GDAL_NODATA, "s", 0, "nan", True),
+                ],
+                software=f"rfkalman {version()}",
+            )
+        progress((i + 1) / len(targets))
+
+
+def _targets(maps: Maps, target: Path) -> list[Path]:
+    if maps.times_ns.size == 1:
+        return [target]
+    if maps.times_ns.size > MAX_FILES:
+        raise ValueRangeError(f"{maps.times_ns.size} times make as many files; at most {MAX_FILES}. Give fewer times.")
+    clock = maps.setup.clock
+    stamps = [moment(t, clock, "") for t in maps.times_ns.tolist()]
+    if not clock.relative:
+        stamps = [stamp.replace("-", "").replace(":", "") for stamp in stamps]
+    return [target.with_name(f"{target.stem}_{stamp}{target.suffix}") for stamp in stamps]
 
 
 def _metadata(maps: Maps, t_ns: int, names: list[str]) -> str:
     """What GDAL shows: names and units of the bands, the time, the configuration."""
-    labels, clock = maps.setup.labels, maps.setup.clock
-    unit = udunits(labels.unit)[0]
-    if clock.relative:
-        symbol, unit_ns = duration(clock)
-        when = f"{(t_ns - clock.origin_ns) / unit_ns:.12g} {symbol}"
-    else:
-        when = iso(t_ns, None)
-    items = [
-        ("TITLE", labels.title),
-        ("FIELD", labels.field),
-        ("TIME", when),
-        ("CONFIGURATION_SHA256", maps.setup.hash),
-    ]
-    lines = [f'<Item name="{name}">{_ascii(value)}</Item>' for name, value in items]
+    labels, unit = maps.setup.labels, udunits(maps.setup.labels.unit)[0]
+    when = moment(t_ns, maps.setup.clock)
+    items = {"TITLE": labels.title, "FIELD": labels.field, "TIME": when, "CONFIGURATION_SHA256": maps.setup.hash}
+    lines = [f'<Item name="{name}">{_ascii(value)}</Item>' for name, value in items.items()]
     for i, name in enumerate(names):
         of = "1" if name.startswith("exceedance") else unit
         lines.append(f'<Item name="DESCRIPTION" sample="{i}" role="description">{_ascii(name)}</Item>')

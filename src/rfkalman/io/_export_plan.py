@@ -10,13 +10,14 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
-from ..core.checks import FloatArray, as_count, as_finite, as_number, frozen
+from ..core.checks import FloatArray, as_count, as_finite, frozen
 from ..core.errors import ExportError, TimeError, ValueRangeError
+from ..core.pieces import row_blocks
 from ..domains.base import Domain
 from ..job import Clock, Setup
-from ..model.field import Field
+from ..model.field import Field, exceedance
+from ..statespace.values import half_width
 from .timestamps import IntArray, TimeRule, Zone
 
 __all__ = [
@@ -125,9 +126,8 @@ def make_grid(domain: Domain, resolution: int) -> Grid:
         )
     lines = tuple(frozen(np.linspace(a, b, k)) for a, b, k in zip(domain.lower, domain.upper, counts, strict=True))
     grid = Grid(lines, np.ones(size, dtype=np.bool_))
-    for start in range(0, size, _BLOCK):
-        places = np.arange(start, min(start + _BLOCK, size))
-        grid.inside[places] = domain.contains(grid.points(places))
+    for some in row_blocks(size, _BLOCK):
+        grid.inside[some] = domain.contains(grid.points(np.arange(some.start, some.stop)))
     grid.inside.flags.writeable = False
     return grid
 
@@ -179,29 +179,28 @@ def _planned_times(record: Record, setup: Setup) -> IntArray:
 
 def _given_times(times: Any, clock: Clock) -> IntArray:
     listed = [times] if isinstance(times, (str, datetime, int, np.generic)) else times
-    array = np.asarray(listed)
-    if array.ndim == 1 and array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    if array.ndim == 1 and array.dtype.kind == ("m" if clock.relative else "M"):
-        if np.isnat(array).any():
-            raise TimeError("times contains NaT, which is no time.")
-        return array.astype(f"{array.dtype.kind}8[ns]").astype(np.int64)
-    if array.dtype.kind == "f" and array.size:
+    if not isinstance(listed, (list, tuple)):
+        listed = np.asarray(listed)
+    rule = TimeRule(zone=None if clock.zone is None else Zone(clock.zone))
+    return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
+
+
+def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
+    if isinstance(value, (float, np.floating)):
         raise TimeError(
             "times are floats; give UTC nanoseconds as whole numbers (setup.clock.from_model turns model time into "
             "them), numpy datetime64, or texts such as '2024-03-31T12:00Z'."
         )
-    zone = None if clock.zone is None else Zone(clock.zone)
-    return np.array([_instant(value, clock, zone) for value in listed], dtype=np.int64)
-
-
-def _instant(value: Any, clock: Clock, zone: Zone | None) -> int:
+    if isinstance(value, np.timedelta64 if clock.relative else np.datetime64):
+        if np.isnat(value):
+            raise TimeError("times contains NaT, which is no time.")
+        return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
     # numpy counts its timedeltas among the integers.
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
         return int(value)
     if not clock.relative and isinstance(value, (str, datetime)):
         text = value if isinstance(value, str) else value.isoformat()
-        found = TimeRule(zone=zone).parse(text.strip())
+        found = rule.parse(text.strip())
         if isinstance(found, int):
             return found
         raise TimeError(
@@ -250,8 +249,8 @@ class Maps:
         """Check the request, and fill it up from the output plan of the problem."""
         given = setup.output.thresholds if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=float))
         values = frozen(np.unique(as_finite("thresholds", given, (None,))))
-        if level is not None and not 0.0 < as_number("level", level) < 1.0:
-            raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {level}.")
+        if level is not None:
+            half_width(level)  # refuses what is no probability
         when = chosen_times(times, record, setup)
         domain = setup.model.space.pde.domain
         grid = make_grid(domain, setup.output.resolution if resolution is None else resolution)
@@ -286,13 +285,12 @@ class Slabs:
             self._kept, self._rank = {}, belief.dim
         keep = n * belief.dim <= _KEPT
         mean, std = np.empty(n), np.empty(n)
-        for start in range(0, n, _ROWS):
-            some = slice(start, start + _ROWS)
-            Psi = self._kept.get(start)
+        for some in row_blocks(n, _ROWS):
+            Psi = self._kept.get(some.start)
             if Psi is None:
                 Psi = basis(self.maps.grid.points(self._places[some]))
                 if keep:
-                    self._kept[start] = Psi
+                    self._kept[some.start] = Psi
             mean[some] = Psi @ belief.mean
             rows = Psi @ belief.root
             std[some] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -303,7 +301,7 @@ class Slabs:
         mean, std = self.at(t_ns)
         found = {"mean": mean, "std": std}
         if self.maps.level is not None:
-            half = float(ndtri(0.5 + 0.5 * self.maps.level)) * std
+            half = half_width(self.maps.level) * std
             found |= {"lower": mean - half, "upper": mean + half}
         if self.maps.thresholds.size:
             found["exceedance"] = exceedance(mean, std, self.maps.thresholds)
@@ -321,22 +319,12 @@ class Slabs:
 
     def chunks(self) -> Iterator[tuple[slice, dict[str, FloatArray]]]:
         """Stored together: a slice of the times, and each map with time as its last-but-space axis."""
-        times, per, d = self.maps.times_ns, self.maps.per_chunk, len(self.maps.grid.lines)
-        for start in range(0, times.size, per):
-            stop = min(start + per, times.size)
-            slabs = [self.grids(int(t)) for t in times[start:stop]]
-            yield slice(start, stop), {name: np.stack([s[name] for s in slabs], axis=-d - 1) for name in slabs[0]}
+        times, d = self.maps.times_ns, len(self.maps.grid.lines)
+        for some in row_blocks(times.size, self.maps.per_chunk):
+            slabs = [self.grids(t) for t in times[some].tolist()]
+            yield some, {name: np.stack([s[name] for s in slabs], axis=-d - 1) for name in slabs[0]}
 
     @property
     def points(self) -> FloatArray:
         """Coordinates of the points inside, (n_inside, d)."""
         return self.maps.grid.points(self._places)
-
-
-def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:
-    """Probability that a normal value exceeds each threshold, (n_thresholds, n); 0 or 1 where it is certain."""
-    above = mean - thresholds[:, None]
-    safe = np.where(std > 0.0, std, 1.0)
-    with np.errstate(over="ignore"):  # a quotient beyond all numbers is as good as infinite: probability 0 or 1
-        z = above / safe
-    return np.where(std > 0.0, ndtr(z), (above > 0.0).astype(np.float64))

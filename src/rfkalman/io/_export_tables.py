@@ -3,33 +3,160 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.checks import FloatArray, missing_extra
-from ..job import Setup
-from ._export_cf import axis_names, duration, global_attributes, udunits
-from ._export_files import explained
-from ._export_geotiff import band_names
+from ..core.errors import ValueRangeError
+from ..job import Clock
+from ._export_cf import axis_names, band_names, duration, global_attributes, udunits
+from ._export_files import Scratch, explained
 from ._export_plan import Maps, Record, Slabs, iso
 from .timestamps import IntArray
 
-__all__ = ["description", "frame", "guarded", "write_maps", "write_strips", "write_unknowns"]
+__all__ = ["frame", "guarded", "write_tables"]
 
 Progress = Callable[[float], object]
-Column = tuple[str, str, str, str]  #: name, datatype, what it is, unit
+#: Lines of a table of maps; more are better held by NetCDF or Zarr.
+MAX_ROWS = 1 << 26
 #: Readings that are held in memory at a time.
 _READINGS = 200_000
 
 
-def _stamps(times_ns: IntArray, clock: Any) -> list[str]:
+class Column(NamedTuple):
+    """A column of a table: its name, what it is, its unit if it has one, and its datatype."""
+
+    name: str
+    about: str
+    unit: str = ""
+    kind: str = "number"
+
+    def described(self) -> dict[str, str]:
+        """As W3C metadata for tables (CSVW) state it."""
+        unit = {"schema:unitText": self.unit} if self.unit else {}
+        return {"titles": self.name, "datatype": self.kind, "dc:description": self.about} | unit
+
+
+def write_tables(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
+    """Write the tables of maps, of readings and (where there are some) of unknowns, and what their columns are."""
+    lines = maps.times_ns.size * int(maps.grid.inside.sum())
+    if lines > MAX_ROWS:
+        raise ValueRangeError(
+            f"{maps.times_ns.size} times make a table of {lines} lines; at most {MAX_ROWS} are written. Give fewer "
+            "times or a smaller resolution, or write NetCDF or Zarr."
+        )
+    rows = {"": _map_rows(maps, lambda done: progress(0.9 * done)), "_sensors": _sensor_rows(maps)}
+    if maps.setup.model.blocks:
+        rows["_unknowns"] = _unknown_rows(maps)
+    columns = _columns(maps)
+    places = {kind: target.with_name(f"{target.stem}{kind}{target.suffix}") for kind in rows}
+    about = target.with_name(f"{target.name}-metadata.json")
+    parts = {kind: scratch.file(place) for kind, place in places.items()}
+    beside = scratch.file(about)
+    for kind, blocks in rows.items():
+        with explained(places[kind]), open(parts[kind], "w", encoding="utf-8", newline="") as stream:
+            stream.write(",".join(column.name for column in columns[kind]) + "\n")
+            for block in blocks:
+                stream.writelines(",".join(cells) + "\n" for cells in zip(*block, strict=True))
+    facts = global_attributes(maps)
+    found = {
+        "@context": ["http://www.w3.org/ns/csvw", {"schema": "http://schema.org/"}],
+        "dc:title": facts["title"],
+        "dc:source": facts["source"],
+        "dc:provenance": facts["history"],
+        "tables": [
+            {"url": place.name, "tableSchema": {"columns": [column.described() for column in columns[kind]]}}
+            for kind, place in places.items()
+        ],
+    }
+    with explained(about):
+        beside.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    progress(1.0)
+
+
+def _columns(maps: Maps) -> dict[str, list[Column]]:
+    """What the tables hold, by the ending of their names."""
+    labels, clock = maps.setup.labels, maps.setup.clock
+    field, unit, length = labels.field, udunits(labels.unit)[0], udunits(labels.length_unit)[0]
+    if clock.relative:
+        when = Column("time", "time since the start", duration(clock)[0])
+    else:
+        when = Column("time", f"time, in the zone {clock.zone or 'UTC'}", kind="dateTime")
+    inner = {"mean": "posterior mean", "std": "posterior standard deviation"}
+    for end in ("lower", "upper"):
+        inner[end] = f"{end} end of the central {100 * (maps.level or 0.0):g} % credible interval"
+    return {
+        "": [
+            when,
+            *(Column(name, f"coordinate {name}", length) for name in axis_names(labels.axes)),
+            *(
+                Column(name, f"{field}, {inner[name]}", unit)
+                if name in inner
+                else Column(name, f"probability that {field} exceeds {name.partition('_')[2]} {unit}", "1")
+                for name in band_names(maps)
+            ),
+        ],
+        "_sensors": [
+            when,
+            Column("sensor", "name of the sensor", kind="string"),
+            Column("measured", f"{field} as measured; empty where there was no value", unit),
+            Column("predicted", "mean of the reading given everything before it", unit),
+            Column("predicted_std", "standard deviation of the reading given everything before it", unit),
+            Column("status", "what became of the reading", kind="string"),
+        ],
+        "_unknowns": [
+            when,
+            Column("unknown", "name of the unknown", kind="string"),
+            Column("component", "which of its values", kind="integer"),
+            Column("mean", "posterior mean"),
+            Column("std", "posterior standard deviation"),
+        ],
+    }
+
+
+# -- rows, as columns of texts -----------------------------------------------------------------------------------------
+
+Texts = list[Sequence[str]]
+
+
+def _map_rows(maps: Maps, progress: Progress) -> Iterator[Texts]:
+    """One line per time and point inside the domain."""
+    slabs = Slabs(maps)
+    places = [_numbers(line) for line in slabs.points.T]
+    for i, (t, stamp) in enumerate(zip(maps.times_ns, _stamps(maps.times_ns, maps.setup.clock), strict=True)):
+        rows = [row for values in slabs.quantities(int(t)).values() for row in np.atleast_2d(values)]
+        yield [[stamp] * len(places[0]), *places, *map(_numbers, rows)]
+        progress((i + 1) / maps.times_ns.size)
+
+
+def _sensor_rows(maps: Maps) -> Iterator[Texts]:
+    """One line per reading of a known sensor, by sensor and time, with what was predicted before it was read."""
+    record, ids = maps.record, maps.setup.sensors.ids
+    # As many sensors at a time as memory is meant to hold; every group is a pass over the readings.
+    group = max(1, len(ids) * _READINGS // max(1, sum(record.counts.values())))
+    for start in range(0, len(ids), group):
+        for strip in record.strips(list(ids[start : start + group])):
+            stamps = _stamps(strip.time_ns, maps.setup.clock)
+            numbers = [_numbers(v) for v in (strip.measured, strip.predicted, strip.predicted_std)]
+            yield [stamps, [_quoted(strip.sensor)] * len(stamps), *numbers, list(map(str, strip.status))]
+
+
+def _unknown_rows(maps: Maps) -> Iterator[Texts]:
+    """One line per analysis and value of an unknown: boundary values, sources, offsets."""
+    for name, series in maps.record.unknowns_over_time().items():
+        stamps = _stamps(series.time_ns, maps.setup.clock)
+        n = len(stamps)
+        for k in range(series.mean.shape[1]):
+            yield [stamps, [_quoted(name)] * n, [str(k)] * n, _numbers(series.mean[:, k]), _numbers(series.std[:, k])]
+
+
+def _stamps(times_ns: IntArray, clock: Clock) -> list[str]:
     """Times as text: ISO with the offset of the zone of the problem, or durations in the unit of its clock."""
     if clock.relative:
-        _, unit_ns = duration(clock)
-        return [repr(float(t)) for t in (times_ns - clock.origin_ns) / unit_ns]
+        return [repr(t) for t in ((times_ns - clock.origin_ns) / duration(clock)[1]).tolist()]
     unique, place = np.unique(times_ns, return_inverse=True)
     texts = [iso(int(t), clock.zone) for t in unique]
     return [texts[i] for i in place]
@@ -38,56 +165,6 @@ def _stamps(times_ns: IntArray, clock: Any) -> list[str]:
 def _numbers(values: FloatArray) -> list[str]:
     """Shortest texts that read back as the same numbers; nothing for NaN."""
     return ["" if text == "nan" else text for text in map(repr, values.tolist())]
-
-
-def _lines(columns: Sequence[Sequence[str]]) -> str:
-    return "".join(",".join(cells) + "\n" for cells in zip(*columns, strict=True))
-
-
-def _opened(part: Path) -> TextIO:
-    return open(part, "w", encoding="utf-8", newline="")
-
-
-def write_maps(maps: Maps, target: Path, part: Path, progress: Progress) -> None:
-    """One line per time and point inside the domain."""
-    slabs, clock = Slabs(maps), maps.setup.clock
-    places = [_numbers(line) for line in slabs.points.T]
-    with explained(target), _opened(part) as stream:
-        stream.write(",".join(["time", *axis_names(maps.setup.labels.axes), *band_names(maps)]) + "\n")
-        for i, (t, stamp) in enumerate(zip(maps.times_ns, _stamps(maps.times_ns, clock), strict=True)):
-            rows = [row for values in slabs.quantities(int(t)).values() for row in np.atleast_2d(values)]
-            stream.write(_lines([[stamp] * len(places[0]), *places, *map(_numbers, rows)]))
-            progress((i + 1) / maps.times_ns.size)
-
-
-def _strips(record: Record, ids: Sequence[str]) -> Iterator[Any]:
-    """Sensor by sensor, as many at a time as memory is meant to hold; every group is a pass over the readings."""
-    total = max(1, sum(record.counts.values()))
-    group = max(1, len(ids) * _READINGS // total)
-    for start in range(0, len(ids), group):
-        yield from record.strips(list(ids[start : start + group]))
-
-
-def write_strips(record: Record, setup: Setup, target: Path, part: Path) -> None:
-    """One line per reading of a known sensor, by sensor and time, with what was predicted before it was read."""
-    with explained(target), _opened(part) as stream:
-        stream.write("time,sensor,measured,predicted,predicted_std,status\n")
-        for strip in _strips(record, setup.sensors.ids):
-            n = strip.time_ns.size
-            numbers = [_numbers(v) for v in (strip.measured, strip.predicted, strip.predicted_std)]
-            status = [str(text) for text in strip.status]
-            stream.write(_lines([_stamps(strip.time_ns, setup.clock), [_quoted(strip.sensor)] * n, *numbers, status]))
-
-
-def write_unknowns(record: Record, setup: Setup, target: Path, part: Path) -> None:
-    """One line per analysis and value of an unknown: boundary values, sources, offsets."""
-    with explained(target), _opened(part) as stream:
-        stream.write("time,unknown,component,mean,std\n")
-        for name, series in record.unknowns_over_time().items():
-            stamps, n = _stamps(series.time_ns, setup.clock), series.time_ns.size
-            for k in range(series.mean.shape[1]):
-                numbers = [_numbers(values[:, k]) for values in (series.mean, series.std)]
-                stream.write(_lines([stamps, [_quoted(name)] * n, [str(k)] * n, *numbers]))
 
 
 def guarded(name: str) -> str:
@@ -103,92 +180,29 @@ def _quoted(text: str) -> str:
     return text
 
 
-def description(maps: Maps, tables: Iterable[tuple[str, str]]) -> str:
-    """What the columns are, as W3C metadata for tables (CSVW, JSON): kinds are maps, sensors and unknowns."""
-    labels, clock = maps.setup.labels, maps.setup.clock
-    unit, length = udunits(labels.unit)[0], udunits(labels.length_unit)[0]
-    if clock.relative:
-        when: Column = ("time", "number", "time since the start", duration(clock)[0])
-    else:
-        when = ("time", "dateTime", f"time, in the zone {clock.zone or 'UTC'}", "")
-    inner = {"mean": "posterior mean", "std": "posterior standard deviation"}
-    if maps.level is not None:
-        central = f"end of the central {100 * maps.level:g} % credible interval"
-        inner |= {"lower": f"lower {central}", "upper": f"upper {central}"}
-    columns: dict[str, list[Column]] = {
-        "maps": [
-            when,
-            *((name, "number", f"coordinate {name}", length) for name in axis_names(labels.axes)),
-            *(
-                (name, "number", f"{labels.field}, {inner[name]}", unit)
-                if name in inner
-                else (name, "number", f"probability that {labels.field} exceeds {name.partition('_')[2]} {unit}", "1")
-                for name in band_names(maps)
-            ),
-        ],
-        "sensors": [
-            when,
-            ("sensor", "string", "name of the sensor", ""),
-            ("measured", "number", f"{labels.field} as measured; empty where there was no value", unit),
-            ("predicted", "number", "mean of the reading given everything before it", unit),
-            ("predicted_std", "number", "standard deviation of the reading given everything before it", unit),
-            ("status", "string", "what became of the reading", ""),
-        ],
-        "unknowns": [
-            when,
-            ("unknown", "string", "name of the unknown", ""),
-            ("component", "integer", "which of its values", ""),
-            ("mean", "number", "posterior mean", ""),
-            ("std", "number", "posterior standard deviation", ""),
-        ],
-    }
-    about = global_attributes(maps)
-    return json.dumps(
-        {
-            "@context": ["http://www.w3.org/ns/csvw", {"schema": "http://schema.org/"}],
-            "dc:title": about["title"],
-            "dc:source": about["source"],
-            "dc:provenance": about["history"],
-            "tables": [
-                {"url": name, "tableSchema": {"columns": [_described(c) for c in columns[kind]]}}
-                for name, kind in tables
-            ],
-        },
-        indent=1,
-    )
-
-
-def _described(column: Column) -> dict[str, str]:
-    name, kind, text, unit = column
-    return {"titles": name, "datatype": kind, "dc:description": text} | ({"schema:unitText": unit} if unit else {})
-
-
 def frame(record: Record) -> Any:
     """All readings of known sensors as a ``pandas.DataFrame``."""
     try:
         import pandas as pd  # type: ignore[import-untyped]
     except ImportError as error:
         raise missing_extra("pandas", "export", "readings_to_frame") from error
-    setup = record.setup
-    ids, clock = tuple(setup.sensors.ids), setup.clock
+    ids, clock = record.setup.sensors.ids, record.setup.clock
     strips = list(record.strips(list(ids)))
-    lengths = [strip.time_ns.size for strip in strips]
 
-    def joined(name: str, kind: Any) -> Any:
-        return np.concatenate([getattr(strip, name) for strip in strips]) if strips else np.zeros(0, dtype=kind)
+    def joined(name: str, kind: Any = np.float64) -> Any:
+        return np.concatenate([np.zeros(0, dtype=kind), *(getattr(strip, name) for strip in strips)])
 
     time_ns = joined("time_ns", np.int64)
-    if getattr(clock, "relative", False):
+    if clock.relative:
         time = pd.to_timedelta(time_ns - clock.origin_ns, unit="ns")
     else:
         time = pd.to_datetime(time_ns, unit="ns", utc=True).tz_convert(clock.zone or "UTC")
+    sensor = np.repeat(np.arange(len(strips)), [strip.time_ns.size for strip in strips])
     table = pd.DataFrame(
         {
             "time": time,
-            "sensor": pd.Categorical.from_codes(np.repeat(np.arange(len(ids)), lengths), categories=list(ids)),
-            "measured": joined("measured", np.float64),
-            "predicted": joined("predicted", np.float64),
-            "predicted_std": joined("predicted_std", np.float64),
+            "sensor": pd.Categorical.from_codes(sensor, categories=list(ids)),
+            **{name: joined(name) for name in ("measured", "predicted", "predicted_std")},
             "status": pd.Categorical(joined("status", object)),
         }
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._lines import Block, as_line
+from ._lines import Block, unreadable
 from ._reasons import Reason
 from ._tables import Cells, Chunk, Lines, Part, TableFormat, name_text
 
@@ -47,7 +47,7 @@ class JsonLines:
             if not text or text.isspace():
                 continue
             thing = Reason.TOO_LONG if block.overlong else self._decoded(text)
-            if isinstance(thing, str):
+            if isinstance(thing, Reason):
                 found.reject(line, thing, text)
             elif any(name_text(thing.get(key)) != wanted for key, wanted in layout.where.items()):
                 found.skipped += 1
@@ -80,10 +80,10 @@ class JsonLines:
         names, cells, rows = zip(*wanted, strict=True) if wanted else ((), (), ())
         return Part(None, names, cells, np.array(rows, dtype=np.int64))
 
-    def _decoded(self, text: str) -> dict[str, Any] | str:
+    def _decoded(self, text: str) -> dict[str, Any] | Reason:
         """The object on a line, or the reason why there is none."""
         limits = self.layout.limits
-        if reason := as_line(text, self.layout):
+        if reason := unreadable(text, self.layout):
             return reason
         if _too_deep(text, limits.json_depth):
             return Reason.TOO_DEEP

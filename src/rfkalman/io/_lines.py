@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 from ._reasons import Reason
 from ._tables import EXCERPT, Position, ReadingsError, TableFormat, show
 
-__all__ = ["Block", "as_line", "blocks", "header_line", "opened"]
+__all__ = ["Block", "blocks", "header_line", "opened", "unreadable"]
 
 _BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -125,10 +125,10 @@ def column_names(raw: bytes, layout: TableFormat) -> list[str]:
     return names
 
 
-def as_line(text: str, layout: TableFormat) -> str:
-    """The reason why a line is no text that can be read; empty: it is one."""
+def unreadable(text: str, layout: TableFormat) -> Reason | None:
+    """The reason why a line is no text that can be read; None: it is one."""
     if len(text.encode(layout.encoding, "surrogateescape")) > layout.limits.line_bytes:
         return Reason.TOO_LONG
     if "\x00" in text:
         return Reason.NUL
-    return Reason.NOT_TEXT if _SURROGATE.search(text) else ""
+    return Reason.NOT_TEXT if _SURROGATE.search(text) else None

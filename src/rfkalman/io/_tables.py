@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray
 from ..core.errors import ReadingsError
 from ..job.plan import Limits, TableFormat
-from ._columns import ByteColumn, IntArray, decimals, number
+from ._columns import WIDEST, ByteColumn, IntArray, decimals, number
 from ._reasons import Reason
 from .timestamps import TimeRule, Zone, decided
 
@@ -101,16 +101,6 @@ class Chunk:
         """Name of the sensor of each reading, (n,)."""
         return np.array(self.names, dtype=object)[self.code] if len(self) else np.empty(0, dtype=object)
 
-    @property
-    def offset_after(self) -> int:
-        """Bytes of the source up to and including this chunk."""
-        return self.end.offset
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """How many lines or cells were rejected for what."""
-        return dict(Counter(item.reason for item in self.rejected))
-
 
 # -- cells -> readings ------------------------------------------------------------------------------------------------
 
@@ -166,7 +156,9 @@ class Cells:
         when, which, value, line = (np.concatenate(columns) for columns in zip(*taken, strict=True))
         order: Any = slice(None)
         if (np.diff(line) < 0).any():
-            order = np.argsort(line, kind="stable")
+            # Short integers are sorted without comparing.
+            past = line - line.min()
+            order = np.argsort(past.astype(np.uint16) if past.max() < 1 << 16 else past, kind="stable")
         arrays = when[order], which[order], self._scaled(value[order]), line[order]
         for array in arrays:
             array.flags.writeable = False
@@ -205,9 +197,7 @@ class Cells:
                 found.reject(line[rows[i]], Reason.NOT_A_NUMBER, shown)
             keep &= good
             place = np.full(len(texts), -1, dtype=np.int32)
-            for i in np.flatnonzero(
-                np.bincount(np.broadcast_to(code, keep.shape)[keep], minlength=len(texts))
-            ).tolist():
+            for i in np.unique(code[keep]).tolist():
                 if checked[i][0] not in layout.exclude:
                     place[i] = names.setdefault(checked[i][0], len(names))
             which = place[code]
@@ -231,10 +221,10 @@ class Cells:
         if _kind(cells) == "M":
             return rule.from_datetimes(cells)
         if isinstance(cells, ByteColumn):
-            new = np.ones(len(cells), dtype=np.bool_)
-            rows = cells.rows()
+            # Sensors that report together repeat a time line after line: it is parsed once.
+            new, rows = np.ones(len(cells), dtype=np.bool_), cells.rows
             new[1:] = (rows[1:] != rows[:-1]).any(axis=1) | (cells.length[1:] != cells.length[:-1])
-            heads, code = cells[new], np.cumsum(new) - 1
+            heads, code = cells if new.all() else cells[new], np.cumsum(new) - 1
             ns, sure = rule.parse_many(heads)
             why = decided(ns, ~sure, lambda i: rule.parse(heads[i].strip()))
         else:
@@ -258,29 +248,27 @@ class Cells:
             value, plain = np.array(cells, dtype=np.float64), good
         else:
             value, plain = np.zeros(len(cells)), np.zeros(len(cells), dtype=np.bool_)
-        for sentinel in self._sentinels:
-            value[value == sentinel] = np.nan
         for i in np.flatnonzero(~plain).tolist():
             one = self._number(_at(cells, i))
             good[i] = one is not None
             value[i] = math.nan if one is None else one
+        for sentinel in self._sentinels:
+            value[value == sentinel] = np.nan
         return value, good
 
     def _number(self, cell: Any) -> float | None:
         """The number in a cell, NaN for a missing one, None for none."""
+        if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+            return math.nan
         if isinstance(cell, str):
             text = cell.strip()
             if text in self._missing:
                 return math.nan
-            found = number(text, self.layout.decimal) if self._texts_are_numbers else None
-            return math.nan if found in self._sentinels else found
-        if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
-            return math.nan
+            return number(text, self.layout.decimal) if self._texts_are_numbers else None
         try:
-            found = None if isinstance(cell, (bool, np.bool_)) else float(cell)
+            return None if isinstance(cell, (bool, np.bool_)) else float(cell)
         except (TypeError, ValueError, OverflowError):
             return None
-        return math.nan if found in self._sentinels else found
 
     def _scaled(self, value: FloatArray) -> FloatArray:
         """In the unit of the field."""
@@ -348,7 +336,7 @@ def _coded(cells: Any, text: Callable[[Any], str]) -> tuple[list[str], IntArray]
     """The different texts of cells, and which of them each cell has; of a single text that it is the one for all."""
     if isinstance(cells, str):
         return [cells], np.zeros(1, dtype=np.int64)
-    if isinstance(cells, ByteColumn):
+    if isinstance(cells, ByteColumn) and cells.length.max(initial=0) <= WIDEST:
         return cells.coded()
     texts = list(map(text, cells))
     place = {each: i for i, each in enumerate(dict.fromkeys(texts))}

@@ -1,4 +1,4 @@
-"""Digests of rows: what a store holds is what was written, to the bit, or it is said."""
+"""Digests of rows: what a store holds is what was written, to the bit, or it is reported."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from ..core.errors import ValueRangeError
 from ..job import Setup
 from ._export_arrays import dataset, write_netcdf, write_zarr
-from ._export_files import Scratch, explained
-from ._export_geotiff import as_epsg, georeference, tiff_targets, write_tiff
-from ._export_plan import ExportError, Maps, Record, Slabs
-from ._export_tables import description, frame, guarded, write_maps, write_strips, write_unknowns
+from ._export_files import Scratch
+from ._export_geotiff import as_epsg, write_tiffs
+from ._export_plan import ExportError, Maps, Record
+from ._export_tables import frame, guarded, write_tables
 
 __all__ = ["FORMATS", "ExportError", "Record", "export", "guarded", "readings_to_frame", "to_xarray"]
 
@@ -30,8 +30,7 @@ FORMATS = {
     ".tiff": "geotiff",
 }
 
-#: Lines of a table of maps; more are better held by NetCDF or Zarr.
-MAX_ROWS = 1 << 26
+_WRITERS = {"netcdf": write_netcdf, "zarr": write_zarr, "csv": write_tables, "geotiff": write_tiffs}
 
 Times = Sequence[Any] | ArrayLike
 Progress = Callable[[float], object]
@@ -92,14 +91,7 @@ def export(
         level = setup.output.level
     maps = Maps.plan(record, setup, times, resolution, thresholds, level)
     with Scratch(overwrite=overwrite) as scratch:
-        if kind == "netcdf":
-            write_netcdf(maps, target, scratch.file(target), epsg, told)
-        elif kind == "zarr":
-            write_zarr(maps, target, scratch.folder(target), epsg, told)
-        elif kind == "csv":
-            _write_tables(maps, target, scratch, told)
-        else:
-            _write_tiffs(maps, target, epsg, scratch, told)
+        _WRITERS[kind](maps, target, epsg, scratch, told)
         return scratch.commit()
 
 
@@ -135,7 +127,7 @@ def readings_to_frame(record: Record) -> Any:
 
 
 def _format(target: Path, given: str | None) -> str:
-    known = sorted(set(FORMATS.values()))
+    known = sorted(_WRITERS)
     if given is not None:
         if given not in known:
             raise ValueRangeError(f"format must be one of {', '.join(known)}; got {given!r:.40}.")
@@ -147,38 +139,3 @@ def _format(target: Path, given: str | None) -> str:
             f"({', '.join(known)})."
         )
     return found
-
-
-def _write_tables(maps: Maps, target: Path, scratch: Scratch, progress: Progress) -> None:
-    rows = maps.times_ns.size * int(maps.grid.inside.sum())
-    if rows > MAX_ROWS:
-        raise ValueRangeError(
-            f"{maps.times_ns.size} times make a table of {rows} lines; at most {MAX_ROWS} are written. Give fewer "
-            "times or a smaller resolution, or write NetCDF or Zarr."
-        )
-    record, setup = maps.record, maps.setup
-    names = {kind: target.with_name(f"{target.stem}_{kind}{target.suffix}") for kind in ("sensors", "unknowns")}
-    tables = [(target, "maps"), (names["sensors"], "sensors")]
-    if setup.model.blocks:
-        tables.append((names["unknowns"], "unknowns"))
-    about = target.with_name(f"{target.name}-metadata.json")
-    parts = {kind: scratch.file(place) for place, kind in tables}
-    beside = scratch.file(about)
-    write_maps(maps, target, parts["maps"], lambda done: progress(0.9 * done))
-    write_strips(record, setup, names["sensors"], parts["sensors"])
-    if "unknowns" in parts:
-        write_unknowns(record, setup, names["unknowns"], parts["unknowns"])
-    with explained(about):
-        beside.write_text(description(maps, [(place.name, kind) for place, kind in tables]) + "\n", encoding="utf-8")
-    progress(1.0)
-
-
-def _write_tiffs(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
-    factor, keys = georeference(maps, crs)
-    targets = tiff_targets(maps, target)
-    slabs = Slabs(maps)
-    # All names first: a file in the way shows before anything was computed.
-    parts = [scratch.file(place) for place in targets]
-    for i, (t, place, part) in enumerate(zip(maps.times_ns, targets, parts, strict=True)):
-        write_tiff(maps, int(t), slabs.grids(int(t)), factor, keys, place, part)
-        progress((i + 1) / maps.times_ns.size)

@@ -16,7 +16,7 @@ transaction. One writer at a time: an operating-system lock on a file beside
 the store, which dies with its process. This module knows no model and no filter.
 
 Every row that decides a number carries a digest of its other columns, checked
-whenever the row is read: a flipped bit is said, never computed with. What is
+whenever the row is read: a flipped bit is reported, never computed with. What is
 wrong with a whole store is found by :meth:`Store.damage`.
 """
 
@@ -26,7 +26,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,19 +197,12 @@ class Store:
     def writer(cls, path: str | os.PathLike[str]) -> Store:
         """Open a store to write, made anew where there is none; refused while another process writes."""
         place = Path(path)
-        lock = locked(place)
-        try:
-            with explained(place):
-                connection = sqlite3.connect(place, isolation_level=None, timeout=30.0, check_same_thread=False)
-                store = cls(place, connection, lock)
-                try:
-                    store._prepare()
-                except BaseException:
-                    connection.close()
-                    raise
-        except BaseException:
-            os.close(lock)
-            raise
+        with ExitStack() as undo, explained(place):
+            lock = locked(place)
+            undo.callback(os.close, lock)
+            store = cls(place, undo.enter_context(closing(_connected(place))), lock)
+            store._prepare()
+            undo.pop_all()
         return store
 
     @classmethod
@@ -219,27 +212,19 @@ class Store:
         if not place.is_file():
             raise StoreError(f"there is no run at {place}; start one with a runner, or give the path of its store.")
         address = place.resolve().as_uri() + "?mode=ro"
-        with explained(place):
-            connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
+        with ExitStack() as undo, explained(place):
+            connection = undo.enter_context(closing(_connected(address)))
             try:
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             except sqlite3.OperationalError:
-                connection.close()
                 if place.with_name(place.name + "-wal").exists():
                     raise
                 # A finished store on a read-only disk has no place for the files that readers share.
-                connection = sqlite3.connect(
-                    address + "&immutable=1", uri=True, isolation_level=None, check_same_thread=False
-                )
-            except BaseException:
                 connection.close()
-                raise
+                connection = undo.enter_context(closing(_connected(address + "&immutable=1")))
             store = cls(place, connection, None)
-            try:
-                store._require_format()
-            except BaseException:
-                connection.close()
-                raise
+            store._require_format()
+            undo.pop_all()
         return store
 
     def close(self) -> None:
@@ -274,17 +259,9 @@ class Store:
 
     def _require_format(self) -> None:
         """Refuse what is no store; of an older version, go by what it has."""
-        try:
-            found = dict(self._sql.execute("SELECT key, value FROM meta").fetchall())
-        except sqlite3.OperationalError as error:
-            if (
-                "no such table" in str(error)
-                and not self._sql.execute(
-                    "SELECT count(*) FROM sqlite_master WHERE name IN ('readings', 'analyses')"
-                ).fetchone()[0]
-            ):
-                raise StoreError(f"{self.path} is a database, but not the store of a run.") from error
-            raise
+        tables = {name for (name,) in self._sql.execute("SELECT name FROM sqlite_master")}
+        ours = tables & {"meta", "readings", "analyses"}
+        found = dict(self._sql.execute("SELECT key, value FROM meta").fetchall()) if ours else {}
         if "format" not in found:
             raise StoreError(f"{self.path} is a database, but not the store of a run.")
         digested = "digest" in (row[1] for row in self._sql.execute("PRAGMA table_info(meta)"))
@@ -482,7 +459,7 @@ class Store:
     # -- meta and events ----------------------------------------------------------------------------------------------
 
     def meta(self) -> dict[str, str]:
-        """Everything that is said about the run."""
+        """What is noted about the run."""
         return dict(self._rows("meta"))
 
     def put_meta(self, entries: Mapping[str, str | int | None]) -> None:
@@ -821,15 +798,15 @@ class Store:
     def set_aside_in_a_row(self, least: int) -> Iterator[tuple[int, int, int, float, int, str | None, int | None]]:
         """(sensor, run, time_ns, value, status, reason, when the sensor was used again) of readings out of range or
         gated that follow each other, at least so many, with no used one of their sensor in between."""
-        aside, told = (Status.OUT_OF_RANGE, Status.GATED), (Status.USED, Status.OUT_OF_RANGE, Status.GATED)
+        aside, judged = (Status.OUT_OF_RANGE, Status.GATED), (Status.USED, Status.OUT_OF_RANGE, Status.GATED)
         yield from self._stream(
-            "WITH told AS (SELECT sensor, time_ns, seq, value, status, reason, "
+            "WITH judged AS (SELECT sensor, time_ns, seq, value, status, reason, "
             "sum(status = ?1) OVER (PARTITION BY sensor ORDER BY time_ns, seq) AS run, "
             "min(CASE WHEN status = ?1 THEN time_ns END) OVER (PARTITION BY sensor ORDER BY time_ns, seq "
             "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS again "
-            f"FROM readings WHERE status IN {told} AND sensor IN (SELECT sensor FROM readings "
+            f"FROM readings WHERE status IN {judged} AND sensor IN (SELECT sensor FROM readings "
             f"WHERE status IN {aside} GROUP BY sensor HAVING count(*) >= ?2)), "
-            "rows AS (SELECT *, count(*) OVER (PARTITION BY sensor, run) AS n FROM told WHERE status != ?1) "
+            "rows AS (SELECT *, count(*) OVER (PARTITION BY sensor, run) AS n FROM judged WHERE status != ?1) "
             "SELECT sensor, run, time_ns, value, status, reason, again FROM rows WHERE n >= ?2 "
             "ORDER BY sensor, run, time_ns, seq",
             Status.USED,
@@ -848,27 +825,22 @@ class Store:
             limit,
         )
 
-    def heard(self) -> list[tuple[int, int]]:
-        """(sensor, readings), in the order of the sensor table."""
+    def readings_by_sensor(self) -> list[tuple[int, int]]:
+        """(sensor, number of its readings), in the order of the sensor table."""
         query = "SELECT sensor, count(*) FROM readings WHERE sensor IS NOT NULL GROUP BY sensor ORDER BY sensor"
         return self._ask(query)
 
-    def told(self, first: int, last: int) -> list[tuple[int, int, float | None, Any, Any, int]]:
-        """(sensor, batch_ns or -1, value, predicted, predicted_std, status) of neighbours in the table, by time."""
+    def of_sensors(self, sensors: Iterable[int]) -> list[tuple[int, int, int, int, float | None, Any, Any]]:
+        """(sensor, time_ns, batch_ns or -1, status, value, predicted, predicted_std) in one pass, by time."""
         return self._ask(
-            "SELECT sensor, coalesce(batch_ns, -1), value, predicted, predicted_std, status FROM readings "
-            "WHERE sensor BETWEEN ? AND ? ORDER BY time_ns, seq",
-            first,
-            last,
+            "SELECT sensor, time_ns, coalesce(batch_ns, -1), status, value, predicted, predicted_std FROM readings "
+            f"WHERE sensor IN ({', '.join(str(int(i)) for i in sensors)}) ORDER BY time_ns, seq"
         )
 
-    def of_sensors(self, sensors: Iterable[int]) -> Iterator[tuple[int, int, int | None, float | None, int, Any, Any]]:
-        """(sensor, time_ns, batch_ns, value, status, predicted, predicted_std) in one pass, by time."""
-        wanted = ", ".join(str(int(i)) for i in sensors)
-        yield from self._stream(
-            "SELECT sensor, time_ns, batch_ns, value, status, predicted, predicted_std FROM readings "
-            f"WHERE sensor IN ({wanted}) ORDER BY time_ns, seq"
-        )
+
+def _connected(address: Path | str) -> sqlite3.Connection:
+    uri = isinstance(address, str)
+    return sqlite3.connect(address, uri=uri, isolation_level=None, timeout=30.0, check_same_thread=False)
 
 
 def _source(row: Sequence[Any]) -> Source:

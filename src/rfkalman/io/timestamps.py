@@ -256,11 +256,11 @@ class TimeRule:
 
     def parse_many(self, column: ByteColumn) -> tuple[IntArray, Mask]:
         """Instants of the cells of a text table, and which of them are sure; on the others :meth:`parse` decides."""
-        cells = column.rows()
         if self.number_ns is not None:
             values, plain = decimals(column)
             ns, sure = self.from_numbers(values)
             return ns, sure & plain
+        cells = column.rows
         ns, sure = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.bool_)
         zeros = np.where((cells > 48) & (cells <= 57), np.uint8(48), cells)
         left = np.flatnonzero(column.length == (cells > 0).sum(axis=1))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +76,11 @@ class Setup:
         """The features of the field, whitened."""
         return self.model.space
 
+    def table_format(self) -> InputPlan:
+        """What ``input`` is, under its name of the first version."""
+        warnings.warn("setup.table_format() is now setup.input.", DeprecationWarning, stacklevel=2)
+        return self.input
+
     @property
     def judge(self) -> Judge:
         """What becomes of its readings."""
@@ -80,6 +88,14 @@ class Setup:
         return Judge(
             self.sensors.inside, self.valid_range, self.gate, start_ns, clock.batch_ns, clock.reorder_ns, clock.ahead_ns
         )
+
+    def time_text(self, t_ns: int) -> str:
+        """A time for people: a date in the zone of the problem, or a duration since its start."""
+        if self.clock.relative:
+            return f"{self.clock.to_model(t_ns):.6g} {self.labels.time_unit}"
+        zone = ZoneInfo(self.clock.zone) if self.clock.zone else UTC
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=t_ns // 1000)
+        return moment.astimezone(zone).isoformat(sep=" ", timespec="minutes")
 
     def functional(self, indices: Sequence[int] | NDArray[Any]) -> Functional:
         """The sensors with these rows as a functional, in that order, under their names."""

@@ -16,7 +16,7 @@ from ..core.pieces import in_blocks
 from ..space.space import Basis, WhitenedSpace
 from ..statespace.values import Gaussian, half_width
 
-__all__ = ["Field"]
+__all__ = ["Field", "exceedance"]
 
 _ROWS = 8192
 
@@ -78,12 +78,7 @@ class Field:
     def exceedance(self, x: ArrayLike, level: float) -> FloatArray:
         """Probability that the field exceeds ``level`` at points, (N,)."""
         threshold = as_number("level", level)
-        mean, std = self.mean(x), self.std(x)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = (mean - threshold) / std
-        # Where the field is known exactly (a Dirichlet boundary) the probability is 0 or 1.
-        certain = (mean > threshold).astype(np.float64)
-        return np.where(std > 0.0, ndtr(np.where(std > 0.0, z, 0.0)), certain)
+        return np.asarray(exceedance(self.mean(x), self.std(x), np.array([threshold]))[0])
 
     def sample(self, n: int, seed: int | np.random.Generator) -> Callable[[ArrayLike], FloatArray]:
         """n draws of the whole field: a function of points (N, d) that gives (n, N).
@@ -164,3 +159,13 @@ class Field:
     def _evaluated(self, function: Callable[[FloatArray], FloatArray], x: ArrayLike) -> FloatArray:
         """A function of points, block by block: memory does not grow with their number times the rank."""
         return in_blocks(function, as_points("x", x, self.space.dimension), _ROWS)
+
+
+def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """Probability that a normal value exceeds each threshold, (n_thresholds, n); 0 or 1 where it is certain."""
+    above = mean - thresholds[:, None]
+    # Where the field is known exactly (a Dirichlet boundary) the probability is 0 or 1.
+    safe = np.where(std > 0.0, std, 1.0)
+    with np.errstate(over="ignore"):  # a quotient beyond all numbers is as good as infinite: probability 0 or 1
+        z = above / safe
+    return np.where(std > 0.0, ndtr(z), (above > 0.0).astype(np.float64))

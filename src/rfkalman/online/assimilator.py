@@ -163,19 +163,19 @@ class Assimilator:
 
     def posterior(self) -> Field:
         """The field now, frozen."""
-        return self.model.field(self.belief, self.time)
+        return self.model.field(self.belief, self._model_time(self.time))
 
     def unknowns(self) -> dict[str, UnknownReport]:
         """Boundary values, sources and offsets now: values, stds and how much the data have identified."""
-        return self.model.unknowns(self.belief, self.time)
+        return self.model.unknowns(self.belief, self._model_time(self.time))
 
     def forecast(self, t: float) -> Field:
         """The field at a later time given what has been read; the assimilator does not move."""
         time = as_number("t", t)
         self._require_not_before(time, "forecast")
         # Not by the constant gain: looking leaves no trace in it.
-        ahead = self.belief if time == self.time else kalman.forecast(self.belief, self.model.step(self.time, time))
-        return self.model.field(ahead, time)
+        t0, t1 = self._model_time(self.time), self._model_time(time)
+        return self.model.field(self.belief if t1 == t0 else kalman.forecast(self.belief, self.model.step(t0, t1)), t1)
 
     # -- what moves it ------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Assimilator:
         """
         when = self.time if time is None else as_number("time", time)
         self._require_in_time(when)
-        obs = self.model.observe(functional, when, noise_std=noise_std, noise_cov=noise_cov)
+        obs = self.model.observe(functional, self._model_time(when), noise_std=noise_std, noise_cov=noise_cov)
         values = _checked_readings(functional, readings)
         suspicious = not self._warned and _is_suspicious(values, noise_std, noise_cov)
         before = list(self._moments)
@@ -252,10 +252,14 @@ class Assimilator:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _model_time(self, t: float) -> float:
+        """A time as the model has it; here they are the same."""
+        return t
+
     def _forecast(self, belief: Gaussian, start: float, stop: float) -> Gaussian:
         """A belief moved over a gap."""
         filter_ = kalman if self._recursion is None else self._recursion
-        return filter_.forecast(belief, self.model.step(start, stop))
+        return filter_.forecast(belief, self.model.step(self._model_time(start), self._model_time(stop)))
 
     def _analyse(self, belief: Gaussian, obs: Observation, y: FloatArray) -> Analysis:
         """A belief given some readings."""
@@ -274,7 +278,7 @@ class Assimilator:
             raise TimeError(
                 f"time = {when} lies ahead of the present, {self.time}; call advance({when}) before observing there."
             )
-        if when < self.model.start:
+        if self._model_time(when) < self.model.start:
             raise TimeError(
                 f"time = {when} lies before the start, {self.model.start}, where the prior holds; start the model "
                 "earlier, or set the reading aside."

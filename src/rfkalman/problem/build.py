@@ -6,6 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -13,37 +14,22 @@ import numpy as np
 
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
-from ..domains import Ball, Box, Domain, Interval, Mesh, Polygon
+from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model.model import Model
 from ..model.priors import FromFunction, Prior, Sobolev, isotropic
 from ..model.unknowns import Block, SensorOffset, SourceField
-from ..physics.coefficients import inclusion, layers, modulated, profile
-from ..physics.conditions import Condition as LibraryCondition
-from ..physics.conditions import Dirichlet, Neumann, Periodic, Robin, Unknown
+from ..physics.coefficients import modulated
+from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
 from ..physics.sources import Bump, Source
 from ..space.space import WhitenedSpace
-from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
+from .codec import condition_of, diffusion_of, domain_of, value_of
 from .errors import Complaint, ProblemError, several
-from .schema import (
-    BallDomain,
-    BoxDomain,
-    Condition,
-    Inclusion,
-    IntervalDomain,
-    Layers,
-    MeshDomain,
-    Profile,
-    Regions,
-    Series,
-    UnknownTable,
-    UnknownValue,
-    VelocityTable,
-    dotted,
-)
-from .tables import mesh, missing_files, moment_ns, moments, outline, read_sensors, time_series, written
+from .schema import VelocityTable, dotted
+from .tables import missing_files, moment_ns, moments, read_sensors, time_series, written
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -129,7 +115,7 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
     for name, needed, look in (
         ("zone", {"time"}, moments),
         ("time", {"time", "input"}, _clock),
-        ("domain", {"domain", "sensors"}, _domain),
+        ("domain", {"domain", "sensors"}, domain_of),
         ("sensors", {"domain", "sensors", "field"}, read_sensors),
     ):
         if (readable is None or needed <= readable) and name not in absent:
@@ -223,45 +209,6 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
 # -- where ------------------------------------------------------------------------------------------------------------
 
 
-def _domain(problem: Problem) -> Domain:
-    given = problem.domain
-    found: Domain
-    with problem.blaming("domain"):
-        if isinstance(given, IntervalDomain):
-            found = Interval(given.lower, given.upper)
-        elif isinstance(given, BoxDomain):
-            found = Box(given.lower, given.upper)  # type: ignore[arg-type]
-        elif isinstance(given, BallDomain):
-            options = {} if given.inner_radius is None else {"inner_radius": given.inner_radius}
-            found = Ball(given.centre, given.radius, **options)  # type: ignore[arg-type]
-        elif isinstance(given, MeshDomain):
-            found = mesh(problem, problem.path(given.file))
-        elif given.file is not None:
-            found = outline(problem, problem.path(given.file))
-        else:
-            found = Polygon(given.exterior, tuple(given.holes))  # type: ignore[arg-type]
-    if found.dimension != problem.dimension:
-        raise problem.error(
-            "domain.axes", f"the mesh has {found.dimension} dimensions; name that many axes (here {problem.dimension})."
-        )
-    return _renamed(problem, found)
-
-
-def _renamed(problem: Problem, domain: Domain) -> Domain:
-    names: dict[str, str] = {}
-    for name, patterns in problem.domain.parts.items():
-        for pattern in patterns:
-            found = [part for part in domain.parts if part == pattern or fnmatchcase(part, pattern)]
-            if not found:
-                raise problem.error(
-                    f"domain.parts.{name}",
-                    f"this domain has no boundary part {pattern!r}; it has {several(domain.parts, 12)}.",
-                )
-            names.update(dict.fromkeys(found, name))
-    with problem.blaming("domain.parts"):
-        return domain.renamed(names) if names else domain
-
-
 def _sensors(
     problem: Problem,
     domain: Domain,
@@ -320,10 +267,6 @@ def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> Non
 # -- what governs -----------------------------------------------------------------------------------------------------
 
 
-def _axis(problem: Problem, axis: str | int) -> int:
-    return axis if isinstance(axis, int) else problem.axes.index(axis)
-
-
 def _pde(
     problem: Problem, domain: Domain, clock: Clock, sources: list[tuple[int, Bump]], notes: list[str]
 ) -> LinearPDE:
@@ -332,7 +275,7 @@ def _pde(
         factor = time_series(problem, "physics.velocity.factor", velocity.factor, "factor", clock)
         velocity = modulated(velocity.value, factor)  # type: ignore[assignment]
     conditions = {
-        name: _condition(problem, dotted(("physics", "boundary", name)), condition, clock)
+        name: condition_of(problem, dotted(("physics", "boundary", name)), condition, clock)
         for name, condition in physics.boundary.items()
     }
     if not conditions:
@@ -340,7 +283,7 @@ def _pde(
     with problem.blaming("physics"):
         return LinearPDE(
             domain,
-            diffusion=_diffusion(problem, domain),
+            diffusion=diffusion_of(problem, domain),
             velocity=velocity,  # type: ignore[arg-type]
             reaction=physics.reaction,
             source=physics.source,
@@ -352,30 +295,10 @@ def _pde(
 
 def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
     given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
-    strength: Any = given.strength
-    if isinstance(given.strength, UnknownTable):
-        unknown = given.strength.unknown
-        strength = Unknown((unknown.mean, unknown.std), _process(unknown))
-    elif isinstance(given.strength, Series):
-        strength = time_series(problem, key, given.strength, "strength", clock)
+    strength = value_of(problem, key, given.strength, "strength", clock)
+    if isinstance(strength, Unknown):
+        strength = replace(strength, length=None)  # one number, wherever it acts
     return Source(bump, strength, given.name)
-
-
-def _diffusion(problem: Problem, domain: Domain) -> Any:
-    given = problem.physics.diffusion
-    with problem.blaming("physics.diffusion"):
-        if isinstance(given, Layers):
-            return layers(_axis(problem, given.axis), given.interfaces, given.values)
-        if isinstance(given, Profile):
-            return profile(_axis(problem, given.axis), given.knots, given.values, log=given.log)
-        if isinstance(given, Inclusion):
-            return inclusion(given.lower, given.upper, given.inside, given.outside)
-        if isinstance(given, Regions):
-            assert isinstance(domain, Mesh)
-            return domain.by_region(given.regions)
-    if isinstance(given, list):
-        return given[0] if len(given) == 1 else np.diag(given)
-    return given
 
 
 def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
@@ -394,41 +317,6 @@ def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
         text = f'leaves the part {bare[0]!r} without a condition (parts: {parts}); add it, or "*" for the rest.'
         found.append(Complaint("physics.boundary", text))
     return found
-
-
-def _condition(problem: Problem, key: str, given: Condition, clock: Clock) -> LibraryCondition:
-    def value(name: str, kind: str) -> Any:
-        entry = getattr(given, name)
-        if isinstance(entry, Series):
-            return time_series(problem, f"{key}.{name}", entry, kind, clock)
-        return _unknown(entry.unknown) if isinstance(entry, UnknownTable) else entry
-
-    if given.unknown is not None:
-        return Dirichlet(_unknown(given.unknown))
-    if given.value is not None:
-        return Dirichlet(value("value", "field"))
-    if given.flux is not None:
-        return Neumann(value("flux", "flux"))
-    if given.coefficient is not None:
-        return Robin(given.coefficient, value("ambient", "field"))
-    return Periodic(str(given.periodic))
-
-
-def _unknown(given: UnknownValue) -> Unknown:
-    return Unknown((given.mean, given.std), _process(given), given.length)
-
-
-def _process(given: UnknownValue) -> Process:
-    per = 1.0 if given.per is None else given.per
-    if given.process == "ou":
-        assert given.memory is not None
-        return OrnsteinUhlenbeck(given.std if given.change is None else given.change, given.memory)
-    if given.change is None:
-        return Fixed()
-    if given.process == "random walk":
-        return RandomWalk(given.change / math.sqrt(per))
-    # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
-    return IntegratedRandomWalk(given.change * math.sqrt(3.0 / per**3), (given.trend or 0.0) / per)
 
 
 # -- sources and the model --------------------------------------------------------------------------------------------
@@ -487,12 +375,11 @@ def _model(
     noise, given = None, problem.physics.process_noise
     if given is not None:
         noise = Sobolev(given.change / math.sqrt(given.per or 1.0), given.length or length, given.smoothness)
-    options: dict[str, Any] = {"process_noise": noise, "blocks": blocks, "start": 0.0}
     prior = _prior(problem, space, length, notes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
-            model = Model(space, prior, **options)
+            model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0)
     warned += [str(w.message) for w in caught]
     return model
 
@@ -516,10 +403,6 @@ def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
     sizes = sorted({float(s) for s in sensors.offset_std[sensors.inside] if s > 0.0})
     blocks: list[Block] = []
     for k, size in enumerate(sizes):
-        names = [
-            name
-            for name, s, within in zip(sensors.ids, sensors.offset_std, sensors.inside, strict=True)
-            if within and s == size
-        ]
+        names = [sensors.ids[i] for i in np.flatnonzero(sensors.inside & (sensors.offset_std == size))]
         blocks.append(SensorOffset(names, size, process, name="offset" if len(sizes) == 1 else f"offset {k + 1}"))
     return blocks

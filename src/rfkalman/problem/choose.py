@@ -49,6 +49,13 @@ _MILD = 0.2
 #: Length scale, in the coordinate asinh(r / scale), of features crowded around a source. A well of width 2 m in a box
 #: of 800 m: off from Theis' solution by 2 mm of 60 at 1.5, by 0.6 mm at 1.2 (rank 154), by 0.3 mm at 1.0 (rank 193).
 _FOCUS_SCALE = 1.2
+#: Of each family of features: what it is called, and what draws it.
+_FAMILIES: dict[str, tuple[str, Any]] = {
+    "waves": ("random waves", GaussianRFF),
+    "tanh": ("tanh features", TanhNetwork),
+    "elu": ("ELU features", ELUNetwork),
+    "sine": ("sines", DirichletSine),
+}
 #: Points per axis where the lines of a graded rule do the rest.
 _FOCUS_ORDER = 24
 
@@ -101,17 +108,20 @@ def space_of(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with problem.blaming("features"):
-                space = whiten(plan.pde, plan.recipe(), plan.floor, order=plan.order, breaks=plan.breaks)
+                space = whiten(
+                    plan.pde, plan.recipe(problem.features.seed), plan.floor, order=plan.order, breaks=plan.breaks
+                )
         said = [str(w.message) for w in caught]
         # Few directions dropped: the draw may be too small for its length scale. Periodic waves are orthogonal anyway.
         enough = plan.periodic or space.rank + space.strengths.size <= 0.8 * space.n_features
-        if plan.fixed_count or enough or plan.count >= LIMITS["features"] or attempt == 3:
+        if problem.features.count != "auto" or enough or plan.count >= LIMITS["features"] or attempt == 3:
             break
         plan.count = min(int(1.6 * plan.count), LIMITS["features"])
     assert space is not None
     report = space.report()
     notes.append(
-        f"features: {plan.describe()}; floor {space.mass_floor:g}, rank {space.rank} of {space.n_features}"
+        f"features: {plan.describe(problem.units.length)}; floor {space.mass_floor:g}, rank {space.rank} of "
+        f"{space.n_features}"
         + (f" with {space.strengths.size} directions for boundary values" if space.strengths.size else "")
         + f"; resolves about {report.resolution:.2g} {problem.units.length}."
     )
@@ -129,30 +139,23 @@ class _Plan:
     pde: LinearPDE
     family: str
     count: int
-    fixed_count: bool
     length_scale: float
     floor: float | None
     order: int | None
     breaks: list[list[float]] | None
-    seed: int
     bumps: Sequence[Bump]
     windowed: tuple[str, ...]
     periodic: tuple[int, ...]
     corners: bool
-    unit: str
 
-    def recipe(self) -> Recipe:
-        n, scale, seed = self.count, self.length_scale, self.seed
+    def recipe(self, seed: int) -> Recipe:
+        n, scale = self.count, self.length_scale
         if self.family == "sine":
             return DirichletSine(n)
         if self.periodic:
             waves: Recipe = PeriodicRFF(n, scale, seed=seed, axes=self.periodic)
-        elif self.family == "tanh":
-            waves = TanhNetwork(n, scale, seed=seed)
-        elif self.family == "elu":
-            waves = ELUNetwork(n, scale, seed=seed)
         else:
-            waves = GaussianRFF(n, scale, seed=seed)
+            waves = _FAMILIES[self.family][1](n, scale, seed=seed)
         for i, bump in enumerate(self.bumps):
             around = log_radius(bump.centre, 2.0 * bump.width)
             crowd = mapped(GaussianRFF(n, _FOCUS_SCALE, seed=seed + i), around)
@@ -163,13 +166,12 @@ class _Plan:
             return bubble(waves, parts=self.windowed)
         return waves if self.periodic else waves + Constant()
 
-    def describe(self) -> str:
-        names = {"waves": "random waves", "tanh": "tanh features", "elu": "ELU features", "sine": "sines"}
-        text = f"{self.count} {names[self.family]}"
+    def describe(self, unit: str) -> str:
+        text = f"{self.count} {_FAMILIES[self.family][0]}"
         if self.bumps:
             text += f" around each of {len(self.bumps)} source(s), crowded towards it"
         elif self.family != "sine":
-            text += f" of length {self.length_scale:.3g} {self.unit}"
+            text += f" of length {self.length_scale:.3g} {unit}"
         if self.periodic:
             text += ", periodic"
         if self.windowed:
@@ -187,16 +189,13 @@ def _plan(
     conditions = pde.conditions
     held = [part for part, c in conditions.items() if isinstance(c, Dirichlet)]
     zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
-    has_window = domain.smooth_window
-    windowed = zero if has_window else ()
+    windowed = zero if domain.smooth_window else ()
     split = [part for part in held if part not in windowed]
     periodic = tuple(sorted({"xyz".index(p[0]) for p, c in _native_conditions(pde) if isinstance(c, Periodic)}))
     corners = bool(split) and any(
         corner.angle > math.pi + _MILD and set(corner.parts) & set(split) for corner in domain.reentrant_corners()
     )
-    family = given.family
-    if family == "auto":
-        family = "waves"
+    family = "waves" if given.family == "auto" else given.family
     if family == "sine" and (windowed != tuple(domain.parts) or not isinstance(domain, Box)):
         raise problem.error("features.family", "'sine' needs a box whose field is held at zero on every side.")
 
@@ -250,22 +249,7 @@ def _plan(
             f"the source is narrow ({min(s.width for s in bumps):.3g} {unit}) beside the domain ({side.max():.3g} "
             f"{unit}): features and quadrature are crowded around it (features.focus)."
         )
-    return _Plan(
-        pde,
-        family,
-        count,
-        given.count != "auto",
-        scale,
-        floor,
-        order,
-        breaks,
-        given.seed,
-        bumps if focus else (),
-        windowed,
-        periodic,
-        corners,
-        unit,
-    )
+    return _Plan(pde, family, count, scale, floor, order, breaks, bumps if focus else (), windowed, periodic, corners)
 
 
 def _native_conditions(pde: LinearPDE) -> list[tuple[str, Any]]:

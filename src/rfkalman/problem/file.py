@@ -10,7 +10,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from ..core.errors import RFKalmanError
-from . import twins
+from .codec import plain
 from .errors import Complaint, ProblemError
 from .schema import (
     LIMITS,
@@ -118,7 +118,7 @@ class Problem(Section):
     @model_validator(mode="before")
     @classmethod
     def _translated(cls, given: Any) -> Any:
-        return twins.plain(given) if isinstance(given, Mapping) else given
+        return plain(given) if isinstance(given, Mapping) else given
 
     # -- reading and writing ------------------------------------------------------------------------------------------
 
@@ -198,8 +198,8 @@ class Problem(Section):
 
         Titles, input files and the output section are left out: they may change between runs.
         """
-        tables = _pruned(self.model_dump(mode="python", exclude={"title": True, "output": True, "input": {"files"}}))
-        return tomli_w.dumps(_sorted(tables))
+        tables = self.model_dump(mode="python", exclude={"title": True, "output": True, "input": {"files"}})
+        return tomli_w.dumps(_pruned(tables, sorted))
 
     def digest(self) -> str:
         """sha256 of the canonical form and of the contents of the files it names."""
@@ -352,9 +352,9 @@ def _unreadable(file: str | Path, message: str) -> ProblemError:
 def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that can be read, whatever is wrong with the others; without keys that are complained of already."""
     found = {}
-    plain = twins.plain(given)
+    tables = plain(given)
     for name, adapter in SECTIONS.items():
-        section = plain.get(name, {})
+        section = tables.get(name, {})
         for _ in range(2):
             try:
                 found[name] = adapter.validate_python(section)
@@ -556,20 +556,12 @@ def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tupl
         yield dotted(at), f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
 
 
-def _pruned(value: Any) -> Any:
-    """Without None and empty tables, which TOML cannot say or need not."""
+def _pruned(value: Any, order: Callable[[Mapping[str, Any]], Iterable[str]] = list) -> Any:
+    """Without None and empty tables, which TOML cannot say or need not; keys in the given order."""
     if isinstance(value, Mapping):
-        kept = {str(k): _pruned(v) for k, v in value.items() if v is not None}
-        return {k: v for k, v in kept.items() if v != {}}
-    if isinstance(value, (list, tuple)):
-        return [_pruned(v) for v in value]
-    return value
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _sorted(value[k]) for k in sorted(value)}
-    return [_sorted(v) for v in value] if isinstance(value, list) else value
+        kept = {str(key): _pruned(value[key], order) for key in order(value) if value[key] is not None}
+        return {key: entry for key, entry in kept.items() if entry != {}}
+    return [_pruned(entry, order) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def _sentence(item: ErrorDetails) -> Complaint:

@@ -145,11 +145,7 @@ def _from_text(path: Path, most: int) -> Table:
     if any(len(line) > _LONGEST_LINE for line in first):
         raise ReadingsError("has a line that is too long for a table.")
     delimiter = delimiter_of(first)
-    found: list[tuple[int, list[str]]] = []
-    for item in cut_lines(path, delimiter=delimiter, encoding=encoding):
-        if len(found) >= most + _HEAD:
-            break
-        found.append(item)
+    found = list(islice(cut_lines(path, delimiter=delimiter, encoding=encoding), most + _HEAD))
     return _table(path, InputPlan(delimiter=delimiter, encoding=encoding), found, most)
 
 

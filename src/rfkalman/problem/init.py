@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
@@ -66,19 +67,17 @@ def _usual(unit: str) -> str:
 def _is_unit(text: str) -> bool:
     if text in ("C", "F"):
         return True
-    try:
+    with contextlib.suppress(RFKalmanError):
         Units(field=text)
-    except RFKalmanError:
-        return False
-    return bool(text)
+        return bool(text)
+    return False
 
 
 def _is_length(unit: str) -> bool:
-    try:
+    with contextlib.suppress(RFKalmanError):
         Units().length_factor(unit)
-    except RFKalmanError:
-        return False
-    return True
+        return True
+    return False
 
 
 # -- what a sensor table says -----------------------------------------------------------------------------------------
@@ -261,7 +260,6 @@ class ReadingGuess:
     missing: list[str]
     lowest: float
     first: float
-    middle: float
     spread: float
     pace: float  # typical change of the liveliest sensor within one unit of time
     unit_of_time: str
@@ -335,7 +333,6 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
         missing,
         float(low),
         first,
-        middle,
         spread,
         pace or 0.1 * spread,
         unit_of_time,
@@ -428,38 +425,31 @@ def _times(table: Table, column: str, suffix: str) -> Times:
     if _mostly_numbers(table, stamps):
         return _numbers_of_time(table, stamps, suffix)
     filled = [(i, t) for i, t in enumerate(stamps) if t]
-    iso = [(i, t) for i, t in filled if written_date(t, None) is not None]
-    dates = None
-    if len(iso) <= 0.5 * len(filled):
-        dates = _order(table, column, filled)
+    iso = sum(written_date(t, None) is not None for _, t in filled)
+    dates = None if iso > 0.5 * len(filled) else _order(table, column, filled)
     clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE) > 0.5]
     if clocks and all(":" not in t for _, t in filled):
-        day = table.cell(*_first(filled, column))
+        day = table.cell(filled[0][0], column, filled[0][1])
         raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
     zoned = sum((written_date(t, dates) or [None])[-1] is not None for _, t in filled) > 0.5 * len(filled)
     # Where the order cannot be told, either serves for scales.
     moments = [_moment(t, "day first" if dates == "?" else dates, zoned) for t in stamps]
-    known = [m for m in moments if m is not None]
+    known = [(m, i) for i, m in enumerate(moments) if m is not None]
     if not known:
-        cell = table.cell(*_first(filled or [(0, "")], column))
+        row, text = (filled or [(0, "")])[0]
+        cell = table.cell(row, column, text)
         raise table.error(
             f"{cell} is not a time that is understood, so there is no reading that is a number with a time; write "
             "2024-12-31T14:00, 31.12.2024 14:00, or a number."
         )
     start = None
     if dates != "?":
-        i = min((i for i, m in enumerate(moments) if m is not None), key=lambda i: moments[i])  # type: ignore[arg-type, return-value]
-        first = moments[i]
-        start = stamps[i] if dates is None else first.isoformat() if first is not None else None
+        first, i = min(known)
+        start = stamps[i] if dates is None else first.isoformat()
     zero = datetime(2000, 1, 1, tzinfo=UTC if zoned else None)
     # Only differences are used, so times without a zone may stand for UTC here.
     seconds = [math.nan if m is None else (m - zero).total_seconds() for m in moments]
     return Times(seconds, dates=dates, zoned=zoned, start=start, example=filled[0][1])
-
-
-def _first(filled: Sequence[tuple[int, str]], column: str) -> tuple[int, str, str]:
-    i, text = filled[0]
-    return i, column, text
 
 
 def _share(texts: Sequence[str], pattern: re.Pattern[str]) -> float:
@@ -486,23 +476,15 @@ def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str 
     """Which of day and month comes first: told by a number above twelve, asked for where there is none."""
     if sum(written_date(t, "year first") is not None for _, t in filled) > 0.5 * len(filled):
         return "year first"
-    first: tuple[int, str] | None = None
-    second: tuple[int, str] | None = None
-    any_date = False
-    for i, text in filled:
-        found = written_date(text, "day first")
-        if found is not None:
-            any_date = True
-            if int(found[2] or 0) > 12:
-                first = first or (i, text)
-            if int(found[1] or 0) > 12:
-                second = second or (i, text)
-    if first is not None and second is not None:
-        one, other = (table.cell(i, column, text) for i, text in (first, second))
+    dated = [(i, text, written_date(text, "day first")) for i, text in filled]
+    day = next(((i, text) for i, text, date in dated if date is not None and int(date[2] or 0) > 12), None)
+    month = next(((i, text) for i, text, date in dated if date is not None and int(date[1] or 0) > 12), None)
+    if day is not None and month is not None:
+        one, other = (table.cell(i, column, text) for i, text in (day, month))
         raise table.error(f"{one} has the day first, {other} the month; write all dates in one order.")
-    if not any_date:
+    if all(date is None for _, _, date in dated):
         return None
-    return "day first" if first is not None else "month first" if second is not None else "?"
+    return "day first" if day is not None else "month first" if month is not None else "?"
 
 
 def _moment(text: str, dates: str | None, zoned: bool) -> datetime | None:

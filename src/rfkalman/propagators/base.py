@@ -307,7 +307,9 @@ class CachedSteps:
             if self.generator.varying is not None:
                 return self.propagator._varying_step(self, t0, pieces)
             fixed = self._route(pieces)
-            return step_of(fixed.transition, self.propagator._shift(self, t0, t1, pieces), fixed.noise_root)
+            return unchecked(
+                LinearStep, fixed.transition, self.propagator._shift(self, t0, t1, pieces), fixed.noise_root
+            )
 
     def _assemble(self, pieces: Pieces) -> LinearStep:
         return _assembled(self._base, [(self.kernel(length), count) for length, count in pieces])
@@ -394,14 +396,9 @@ def runs(ends: FloatArray) -> list[tuple[float, int]]:
     return list(zip(tidied[first].tolist(), counts.tolist(), strict=True))
 
 
-def step_of(transition: FloatArray, shift: FloatArray | None, noise_root: FloatArray | None) -> LinearStep:
-    """A LinearStep of arrays a propagator owns: no copy, no check."""
-    return unchecked(LinearStep, transition=transition, shift=shift, noise_root=noise_root)
-
-
 def unmoved(generator: Generator) -> LinearStep:
     """The step over a gap of zero."""
-    return step_of(np.ones(generator.dim), None, None)
+    return unchecked(LinearStep, np.ones(generator.dim), None, None)
 
 
 def one_step(propagator: Propagator, generator: Generator, t: float, length: float) -> LinearStep:
@@ -410,7 +407,7 @@ def one_step(propagator: Propagator, generator: Generator, t: float, length: flo
     step = _assembled(generator, [(kernel, 1)])
     if not callable(generator.forcing):
         return step
-    return step_of(step.transition, pushes(generator, kernel, np.array([t]))[0], step.noise_root)
+    return unchecked(LinearStep, step.transition, pushes(generator, kernel, np.array([t]))[0], step.noise_root)
 
 
 def _assembled(generator: Generator, kernels: list[tuple[Kernel, int]]) -> LinearStep:
@@ -418,7 +415,9 @@ def _assembled(generator: Generator, kernels: list[tuple[Kernel, int]]) -> Linea
     total = None
     with np.errstate(under="ignore"):
         for kernel, count in kernels:
-            part = _power(step_of(kernel.transition, _constant_shift(generator, kernel), kernel.noise_root), count)
+            part = _power(
+                unchecked(LinearStep, kernel.transition, _constant_shift(generator, kernel), kernel.noise_root), count
+            )
             total = part if total is None else compose(total, part)
     return unmoved(generator) if total is None else total
 
@@ -443,7 +442,7 @@ def compose(first: LinearStep, second: LinearStep) -> LinearStep:
     if first.noise_root is not None:
         moved = second.apply(first.noise_root)
         noise_root = compress_root(moved if noise_root is None else np.hstack([moved, noise_root]))
-    return step_of(F, shift, noise_root)
+    return unchecked(LinearStep, F, shift, noise_root)
 
 
 def _power(step: LinearStep, count: int) -> LinearStep:

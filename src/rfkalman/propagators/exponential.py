@@ -196,9 +196,9 @@ def phi_functions(z: FloatArray, count: int) -> FloatArray:
         halvings = np.maximum(np.frexp(x)[1] + 1, 0)
         small = np.ldexp(x, -halvings)
         near = _phi_near_zero(small, np.ones_like(x), np.multiply, count)[1:]
-        for level in range(int(halvings.max(initial=0))):
-            moving = halvings > level
-            exp = np.exp(np.ldexp(small[moving], level))
+        for doubled in range(int(halvings.max(initial=0))):
+            moving = halvings > doubled
+            exp = np.exp(np.ldexp(small[moving], doubled))
             near[:, moving] = _doubled(near[:, moving], exp * near[:, moving])
         phi[:, ~far] = near
     return phi
@@ -275,12 +275,12 @@ def _by_doubling(A: FloatArray, dt: float, q: int, L: FloatArray | None) -> tupl
     D = Z @ phi[0]
     phi = phi[:q]
     root = None if L is None else _short_noise(Z, h, L)
-    for level in range(halvings):
+    for doubled in range(halvings):
         if q:
             phi = _doubled(phi, phi + D @ phi)
         if root is not None:
             root = compress_root(np.hstack([root, root + D @ root]))
-        if level + 1 < halvings:
+        if doubled + 1 < halvings:
             D = 2.0 * D + D @ D
     return (phi if q else None), root
 

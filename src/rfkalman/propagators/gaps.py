@@ -157,7 +157,7 @@ class FunctionPush(Push):
             return coarse
         held, length = kernel.held, kernel.dt
         scale = float(_responses(held, force).max())
-        levels: list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]] = []
+        halvings: list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]] = []
         n_panels, worst = len(starts), 0.0
         most = max(_PANELS, 64 * len(starts))
         while True:
@@ -172,10 +172,10 @@ class FunctionPush(Push):
             error = np.maximum(np.sqrt(np.square(apart).sum(axis=1)), jumped)
             open_ = error > self.tolerance * scale
             n_panels += 2 * len(error)
-            levels.append((kernel.transition, halves, open_))
+            halvings.append((kernel.transition, halves, open_))
             if not open_.any():
                 break
-            if n_panels + 4 * int(open_.sum()) > most or len(levels) == _MAX_HALVINGS:
+            if n_panels + 4 * int(open_.sum()) > most or len(halvings) == _MAX_HALVINGS:
                 worst = float(error[open_].sum()) / scale
                 break
             again = np.repeat(open_, 2)
@@ -190,7 +190,7 @@ class FunctionPush(Push):
                 stacklevel=6,
             )
         joined = np.empty((0, len(held)))
-        for F, halves, open_ in reversed(levels):
+        for F, halves, open_ in reversed(halvings):
             if len(joined):
                 halves[np.repeat(open_, 2)] = joined
             joined = fold_pairs(F, halves)

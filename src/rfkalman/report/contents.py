@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from ..core.checks import FloatArray
+from ..core.pieces import in_blocks
 from ..domains.base import Domain
 from ..io.store import STATUSES, Status
 from ..io.timestamps import IntArray
-from ..model.field import Field
 from ..runs.record import RunRecord
-from ..space.space import Basis
-from ..statespace.values import Gaussian
+from ..statespace.values import Gaussian, half_width
 from .figures import Artist
-from .strokes import AxisLabels, Grid, half_width, pictured
+from .strokes import AxisLabels, Grid, pictured
 from .words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ __all__ = [
     "View",
     "choose_strips",
     "column_times",
-    "field_at",
     "frame_times",
     "frames_of",
     "sensor_rows",
@@ -41,7 +40,8 @@ __all__ = [
 LAST, SMALL, SLICE = (141, 241), (41, 101), (41, 61)
 #: Points of a profile.
 LINE = 201
-_ROWS = 8192
+#: Points at which the basis functions are evaluated at once.
+ROWS = 8192
 
 
 class View:
@@ -68,7 +68,6 @@ class View:
         self.sensors = sensor_rows(record, setup, self.level)
         end = record.end_ns
         self.at = starting(setup) if end is None else end
-        self.field = field_at(record, setup, self.at)
         self.last = frames_of(record, setup, [self.at], self.grids(LAST))
 
     def grids(self, plain: tuple[int, int]) -> list[Grid]:
@@ -168,6 +167,14 @@ class Frame:
     mean: list[Any]
     std: list[Any]
 
+    def exceedance(self, value: float) -> list[Any]:
+        """Probability of more than a value, on every grid; 0 or 1 where the field is known exactly."""
+        found = []
+        for mean, std in zip(self.mean, self.std, strict=True):
+            z = (mean - value) / np.where(std > 0.0, std, 1.0)
+            found.append(np.ma.masked_array(np.where(std > 0.0, ndtr(z), mean > value), np.ma.getmaskarray(mean)))
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
@@ -183,23 +190,12 @@ def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list
     frames: list[Frame] = []
     psi: list[FloatArray] = []
     for t in times:
-        field = field_at(record, setup, t)
-        psi = psi or [_basis_values(field.basis, grid.points[grid.inside]) for grid in grids]
+        field = setup.model.field(record.belief_at(t), setup.clock.to_model(t))
+        psi = psi or [in_blocks(field.basis, grid.points[grid.inside], ROWS) for grid in grids]
         pairs = [_moments(values, field.belief) for values in psi]
         mean, std = ([grid.filled(pair[k]) for grid, pair in zip(grids, pairs, strict=True)] for k in (0, 1))
         frames.append(Frame(int(t), last is not None and t > last, mean, std))
     return Frames(grids, frames)
-
-
-def field_at(record: RunRecord, setup: Setup, t_ns: int) -> Field:
-    """The field given the readings up to a time."""
-    return setup.model.field(record.belief_at(t_ns), setup.clock.to_model(t_ns))
-
-
-def _basis_values(basis: Basis, x: FloatArray) -> FloatArray:
-    """Psi at points, in blocks, (N, r)."""
-    blocks = [basis(x[i : i + _ROWS]) for i in range(0, len(x), _ROWS)]
-    return np.vstack(blocks) if blocks else np.zeros((0, basis.rank))
 
 
 def _moments(psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
@@ -257,7 +253,7 @@ def sensor_rows(record: RunRecord, setup: Setup, level: float) -> list[SensorRow
     n_band, n_inside = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     squares, middle, now = np.zeros(n), np.full(n, np.nan), np.full(n, np.nan)
     width = half_width(level)
-    for told in record.told():
+    for told in record.readings():
         np.add.at(counts, (told.sensor, told.status), 1)
         known = np.isfinite(told.measured) & np.isfinite(told.predicted) & np.isfinite(told.predicted_std)
         used = known & (told.status == Status.USED)

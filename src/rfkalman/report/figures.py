@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..io.timestamps import IntArray
-from ..model.field import Field
 from ..runs.record import Strip
+from ..statespace.values import half_width
 from .strokes import (
     BLUE,
     GREEN,
@@ -30,7 +30,6 @@ from .strokes import (
     colour_bar,
     curve,
     draw_maps,
-    half_width,
     label,
     named_values,
     new_figure,
@@ -125,9 +124,8 @@ class Artist:
         """The colours of values; where zero is a convention (degrees), nothing is centred or begun there."""
         return value_scale(None, *images, from_zero=not self.labels.unit.startswith("°"))
 
-    def exceedance_map(self, field: Field, grids: Sequence[Grid], threshold: str, value: float, alt: str) -> Picture:
+    def exceedance_map(self, grids: Sequence[Grid], images: Sequence[Any], threshold: str, alt: str) -> Picture:
         """Where the field is probably above a value."""
-        images = [grid.image(lambda x: field.exceedance(x, value)) for grid in grids]
         figure, drawn = self._maps(grids, images, PROBABILITY, f"more than {threshold}", "probability")
         for shown, grid, image in zip(drawn, grids, images, strict=True):
             if float(image.min()) < 0.5 < float(image.max()):
@@ -206,14 +204,13 @@ class Artist:
         style = {"color": colour, "lw": 0.8, "ls": ":", "zorder": zorder, "scalex": False, "scaley": False}
         curve(ax, np.repeat(at, 3), np.tile([0.0, 1.0, np.nan], at.size), across, transform=transform, **style)
 
-    def exceedance_profile(self, x: FloatArray, field: Field, thresholds: Mapping[str, float], alt: str) -> Picture:
+    def exceedance_profile(self, x: FloatArray, probabilities: Mapping[str, FloatArray], alt: str) -> Picture:
         """The probability of more than each value, along the line."""
         down, ends, share = self.labels.downwards, (float(x[0]), float(x[-1])), (-0.02, 1.02)
         figure = _fixed(4.2 if down else 3.4, bottom=0.62, top=0.36)
         ax = figure.add_subplot()
         styles = [(BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (INK, ":"), (PURPLE, "-"), (YELLOW, "--")]
-        for (text, value), (colour, dashes) in zip(thresholds.items(), styles, strict=False):
-            probability = field.exceedance(x[:, None], value)
+        for (text, probability), (colour, dashes) in zip(probabilities.items(), styles, strict=False):
             curve(ax, x, probability, down, color=colour, ls=dashes, lw=2.0, label=f"more than {text}")
         self._sensor_lines(ax, "0.75", down)
         names, limits = ("probability", self.labels.axis(0)), (share, ends[::-1])
@@ -254,6 +251,10 @@ class Artist:
     def _strips(self) -> Flipbook:
         figure = _fixed(3.4)
         axes = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.0])
+        label(axes[0], "", "", self.labels.value)
+        label(axes[1], "", self.when.label, with_unit("difference", self.labels.unit))
+        rule(*axes)
+        _small(*axes)
         return Flipbook(figure, axes, LINEAR, moving=[ax.yaxis for ax in axes])
 
     def strip(self, strip: Strip, alt: str) -> Picture:
@@ -269,20 +270,16 @@ class Artist:
         for ax, middle, value, ends in ((top, m, y, (low, high)), (bottom, 0.0 * m, y - m, (-reach, reach))):
             _gapped_band(ax, at, middle, half)
             _dots(ax, at, value, *ends)
-            rule(ax)
             for i in np.flatnonzero(gaps(at)):
                 ax.axvspan(float(at[i]), float(at[i + 1]), color="0.92", lw=0.0, zorder=0)
             ax.set_ylim(*ends)
+            _powers(ax)
         _aside(top, status, t, known, low, high)
-        label(top, "", "", self.labels.value)
-        label(bottom, "", self.when.label, with_unit("difference", self.labels.unit))
         seen = np.concatenate([self.when.axis(self._span), t])
         if seen.size:
             pad = 0.01 * float(np.ptp(seen)) or 0.5
             top.set_xlim(float(seen.min()) - pad, float(seen.max()) + pad)
         self._time(bottom)
-        for ax in (top, bottom):
-            _small(ax)
         return self._strips.page(alt)
 
     def key(self, statuses: Sequence[str], alt: str) -> Picture:
@@ -310,6 +307,7 @@ class Artist:
     def _series(self) -> Flipbook:
         figure = _fixed(2.4)
         ax = figure.add_subplot()
+        rule(ax)
         return Flipbook(figure, [ax], LINEAR, moving=[ax.yaxis])
 
     def series(self, times: IntArray, mean: FloatArray, std: FloatArray, name: str, alt: str) -> Picture:
@@ -325,7 +323,7 @@ class Artist:
         label(ax, "", self.when.label, name)
         self._time(ax)
         _small(ax)
-        rule(ax)
+        _powers(ax)
         return self._series.page(alt)
 
     def offsets(self, mean: FloatArray, std: FloatArray, names: Sequence[str], axis: str, alt: str) -> Picture:
@@ -412,16 +410,19 @@ def _fit(ax: Axes, size: float) -> None:
     name.set_fontsize(float(np.clip(1.1 * points_high / (0.58 * max(len(name.get_text()), 1)), 6.0, size)))
 
 
-def _small(ax: Axes) -> None:
-    """Letters and numbers that fit the fixed margins."""
-    ax.xaxis.label.set_fontsize(TICK)
-    _fit(ax, TICK)
-    ax.yaxis.set_label_coords(-0.13, 0.5)
-    ax.tick_params(labelsize=TICK)
-    # Powers of ten are set as formulas; where there are none, formulas would only cost time.
+def _small(*axes: Axes) -> None:
+    """Letters that fit the fixed margins."""
+    for ax in axes:
+        ax.xaxis.label.set_fontsize(TICK)
+        _fit(ax, TICK)
+        ax.yaxis.set_label_coords(-0.13, 0.5)
+        ax.yaxis.get_offset_text().set_fontsize(9)
+
+
+def _powers(ax: Axes) -> None:
+    """Powers of ten are set as formulas; where there are none, formulas would only cost time."""
     largest = max(abs(x) for x in ax.get_ylim())
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=not 1e-2 <= largest < 1e4)
-    ax.yaxis.get_offset_text().set_fontsize(9)
 
 
 def _number_sensors(ax: Axes, places: FloatArray, grids: Sequence[Grid]) -> None:
@@ -517,7 +518,9 @@ def _dots(ax: Axes, t: FloatArray, y: FloatArray, low: float, high: float) -> No
     ax.plot(t, y, "o", ms=size, color=INK, mew=0.0, zorder=4)
     inset = 0.05 * (high - low)
     for beyond, edge, marker in ((y > high, high - inset, "^"), (y < low, low + inset, "v")):
-        ax.plot(t[beyond], np.full(int(beyond.sum()), edge), marker, ms=4.5, color=INK, mew=0.0, ls="none", zorder=4)
+        if beyond.any():
+            at = np.full(int(beyond.sum()), edge)
+            ax.plot(t[beyond], at, marker, ms=4.5, color=INK, mew=0.0, ls="none", zorder=4)
 
 
 def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: FloatArray, low: float, high: float) -> None:
@@ -525,6 +528,8 @@ def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: Float
     inset = 0.05 * (high - low)
     for name, (marker, colour) in SET_ASIDE.items():
         here = np.asarray(status == name, dtype=np.bool_)
+        if not here.any():
+            continue
         value = measured[here]
         shown = np.where(np.isfinite(value), np.clip(value, low + inset, high - inset), low + inset)
         # Few are marked to be found, many to be told apart.
@@ -534,4 +539,5 @@ def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: Float
             style = {"ms": 5.5, "mew": 1.0}
         under = np.isfinite(value) & (value < low) if name == "out of range" else np.zeros(value.size, dtype=np.bool_)
         for some, mark in ((~under, marker), (under, "v")):
-            ax.plot(t[here][some], shown[some], mark, color=colour, ls="none", zorder=5, **style)
+            if some.any():
+                ax.plot(t[here][some], shown[some], mark, color=colour, ls="none", zorder=5, **style)

@@ -92,7 +92,7 @@ def write_report(
     with _explained(target):
         beside = _begun(target)
     try:
-        text = _text(record, setup, command, certificates, (max_frames, max_strips), now, progress)
+        text = _text(View(record, setup, max_frames, max_strips), command, certificates, now, progress)
         with _explained(target):
             beside.write_bytes(text.encode("utf-8"))
             beside.replace(target)
@@ -102,18 +102,11 @@ def write_report(
 
 
 def _text(
-    record: RunRecord,
-    setup: Setup,
-    command: str,
-    certificates: Iterable[Finding] | None,
-    limits: tuple[int, int],
-    now: int,
-    progress: Callable[[str], None] | None,
+    view: View, command: str, certificates: Iterable[Finding] | None, now: int, progress: Callable[[str], None] | None
 ) -> str:
     import matplotlib
 
-    versions = {**record.versions, "matplotlib (this report)": str(matplotlib.__version__)}
-    view = View(record, setup, *limits)
+    versions = {**view.record.versions, "matplotlib (this report)": str(matplotlib.__version__)}
     made: list[tuple[str, str, Callable[[], dict[str, Any] | None]]] = [
         ("field", "The field at the last time", lambda: of.field_section(view)),
         ("time", "Through time", lambda: of.time_section(view)),
@@ -133,7 +126,7 @@ def _text(
             shown.append((anchor, heading, render(f"run/{anchor}.html", view=view, **content)))
     head = render("run/head.html", view=view, **of.head_section(view))
     facts: dict[str, Any] = {"version": versions.get("rfkalman", ""), "written_ns": now, "script": _static("page.js")}
-    return page(setup.labels.title, head, shown, **facts)
+    return page(view.setup.labels.title, head, shown, **facts)
 
 
 # -- templates --------------------------------------------------------------------------------------------------------

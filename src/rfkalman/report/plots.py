@@ -25,6 +25,7 @@ from ..core.linalg import symmetrise
 from ..domains.base import Domain
 from ..model.field import Field
 from ..space.space import WhitenedSpace
+from ..statespace.values import half_width
 from .strokes import (
     BLUE,
     GREEN,
@@ -37,7 +38,6 @@ from .strokes import (
     centred_scale,
     draw_maps,
     grid_of,
-    half_width,
     label,
     legend_outside,
     marks,
@@ -120,7 +120,7 @@ def map_field(
         figure = new_figure(8.5, 4.8)
         ax = figure.add_subplot()
         x = grids[0].points
-        band(ax, x[:, 0], field.mean(x), field.std(x), _level(level))
+        band(ax, x[:, 0], field.mean(x), field.std(x), level)
         _on_line(ax, places, values)
         ax.set_xlim(grids[0].ends[0])
         label(ax, title or "", labels.axis(0), labels.value)
@@ -193,7 +193,7 @@ def compare(
     cut, count = _cut(domain, at), _count(n, PICTURE[domain.dimension])
     residuals = standardised(field, truth, _count(cells, CELLS[domain.dimension]))
     if domain.dimension == 1:
-        figure, beside = _compared_profiles(field, truth, places, count, _level(level), labels, title)
+        figure, beside = _compared_profiles(field, truth, places, count, level, labels, title)
     else:
         figure, beside = _compared_maps(field, truth, places, cut, count, signed, labels, title)
     _histogram(beside[0], residuals)
@@ -254,7 +254,6 @@ def timeline(
         raise ValueRangeError("times must hold at least two entries and must not decrease; sort the record by time.")
     if (s < 0.0).any():
         raise ValueRangeError(f"std must not be negative; its smallest entry is {s.min():.3g}.")
-    p = _level(level)
     figure = new_figure(9.5, 4.6)
     ax = figure.add_subplot()
     known = t <= (np.inf if forecast_from is None else as_number("forecast_from", forecast_from))
@@ -262,10 +261,10 @@ def timeline(
     ahead = ~known
     if known.any() and ahead.any():
         ahead[np.flatnonzero(known)[-1]] = True
-    band(ax, t[known], m[known], s[known], p)
+    band(ax, t[known], m[known], s[known], level)
     if ahead.any():
-        half = half_width(p) * s[ahead]
-        name, hatched = f"forecast, {percent(p)} band", {"hatch": "///", "edgecolor": ORANGE}
+        half = half_width(level) * s[ahead]
+        name, hatched = f"forecast, {percent(level)} band", {"hatch": "///", "edgecolor": ORANGE}
         style: dict[str, Any] = {"facecolor": ORANGE, "alpha": 0.18, "linewidth": 0.0, **hatched}
         ax.fill_between(t[ahead], m[ahead] - half, m[ahead] + half, label=name, **style)
         ax.plot(t[ahead], m[ahead], color=ORANGE, lw=2.0, label="forecast mean")
@@ -288,7 +287,7 @@ def timeline(
     if t[-1] > t[0]:
         ax.set_xlim(float(t[0]), float(t[-1]))
     if limits is None:
-        half = half_width(p) * np.minimum(s, np.median(s))
+        half = half_width(level) * np.minimum(s, np.median(s))
         seen = np.concatenate([m - half, m + half, *shown])
         pad = 0.06 * float(np.ptp(seen)) or 1.0
         limits = float(seen.min()) - pad, float(seen.max()) + pad
@@ -549,10 +548,3 @@ def _evaluated(truth: Callable[[FloatArray], ArrayLike], x: FloatArray) -> Float
 
 def _count(given: int | None, default: int) -> int:
     return default if given is None else as_count("n", given, minimum=2)
-
-
-def _level(level: float) -> float:
-    p = as_number("level", level)
-    if not 0.0 < p < 1.0:
-        raise ValueRangeError(f"level must lie strictly between 0 and 1, such as 0.9 for 90 %; got {p}.")
-    return p

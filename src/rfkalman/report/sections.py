@@ -13,9 +13,10 @@ from ..certificates.findings import Finding
 from ..certificates.overview import Overview
 from ..core.checks import FloatArray
 from ..online.readings import WINDOW_BATCHES
+from ..statespace.values import half_width
 from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
 from .figures import COARSE, NUMBERED, SHARP
-from .strokes import Picture, half_width, percent, with_unit
+from .strokes import Picture, percent, with_unit
 from .words import Measure, amount, for_figure, given, measured, rounded, share, span, unknown_measures
 
 __all__ = [
@@ -140,8 +141,9 @@ def _exceedance_profile(view: View, thresholds: dict[str, float]) -> list[tuple[
         return []
     labels, every = view.setup.labels, ", ".join(thresholds)
     alt = f"Probability along {labels.axes[0]} that {labels.field} exceeds {every}."
-    short = {for_figure(text, 30): value for text, value in thresholds.items()}
-    drawn = view.artist.exceedance_profile(view.last.grids[0].lines[0], view.field, short, alt)
+    frame = view.last.frames[0]
+    curves = {for_figure(text, 30): frame.exceedance(value)[0] for text, value in thresholds.items()}
+    drawn = view.artist.exceedance_profile(view.last.grids[0].lines[0], curves, alt)
     return [(drawn, f"Probability of exceeding {every}.")]
 
 
@@ -149,7 +151,8 @@ def _exceedance_maps(view: View, thresholds: dict[str, float]) -> list[tuple[Pic
     found, mean = [], _inside(view.last.frames[0].mean)
     for text, value in thresholds.items():
         alt = f"Probability that {view.setup.labels.field} exceeds {text} at {view.when.short(view.at)}."
-        drawn = view.artist.exceedance_map(view.field, view.last.grids, for_figure(text, 30), value, alt)
+        images = view.last.frames[0].exceedance(value)
+        drawn = view.artist.exceedance_map(view.last.grids, images, for_figure(text, 30), alt)
         # The median is the mean, so 50 % lies where the mean crosses the threshold.
         if mean.max() <= value:
             line = "nowhere more than 50 %"

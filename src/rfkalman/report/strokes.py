@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from ..core.checks import FloatArray, missing_extra
 from ..domains.base import Domain
+from ..statespace.values import half_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,11 +31,6 @@ SIGNED_SHARE = 0.1
 COVERING = 200
 #: Sensors within this share of the side are drawn as lying in a slice.
 NEAR = 0.08
-
-
-def half_width(level: float) -> float:
-    """Half of the central interval that holds a standard normal number with this probability."""
-    return float(ndtri(0.5 + 0.5 * level))
 
 
 def percent(p: float) -> str:
@@ -363,7 +358,7 @@ def encode(pixels: ArrayLike) -> bytes:
 
     image = fromarray(np.ascontiguousarray(np.asarray(pixels, dtype=np.uint8)[..., :3]))
     file = io.BytesIO()
-    image.quantize(256, method=Quantize.MAXCOVERAGE, dither=Dither.NONE).save(file, "png", compress_level=5)
+    image.quantize(256, method=Quantize.MAXCOVERAGE, dither=Dither.NONE).save(file, "png")
     return file.getvalue()
 
 

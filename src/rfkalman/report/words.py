@@ -16,6 +16,7 @@ from ..io.timestamps import IntArray
 
 if TYPE_CHECKING:
     from ..job import Clock, Setup
+    from ..model.unknowns import BoundBlock
 
 __all__ = [
     "Measure",
@@ -253,32 +254,26 @@ def unknown_measures(setup: Setup) -> dict[str, Measure]:
     Strengths and fluxes come in the unit in which their spread was written in the
     problem, with the capacity put back that the equation was divided by.
     """
-    physics, field_unit = setup.problem.physics, pretty_unit(setup.labels.unit)
-    found: dict[str, Measure] = {}
-    for block in setup.model.blocks:
-        name = block.name
-        if block.sensors:
-            found[name] = Measure("offset", field_unit)
-            continue
-        source = next((s for s in physics.sources if s.name == name and hasattr(s.strength, "unknown")), None)
-        if source is not None:
-            std = source.strength.unknown.std
-            found[name] = _scaled(setup, f"strength of the source {name}", "strength spread", std)
-            continue
-        condition = physics.boundary.get(name) or next(
-            (c for pattern, c in physics.boundary.items() if fnmatchcase(name, pattern)), None
-        )
-        if condition is None:
-            # A source without a shape: its patterns are measured by what was assumed of them.
-            found[name] = Measure(name, "prior std")
-        elif hasattr(condition.flux, "unknown"):
-            std = condition.flux.unknown.std
-            found[name] = _scaled(setup, f"flux through the boundary {name}", "flux spread", std)
-        elif hasattr(condition.ambient, "unknown"):
-            found[name] = Measure(f"surroundings of the boundary {name}", field_unit)
-        else:
-            found[name] = Measure(f"{setup.labels.field} on the boundary {name}", field_unit)
-    return found
+    return {block.name: _measure(setup, block) for block in setup.model.blocks}
+
+
+def _measure(setup: Setup, block: BoundBlock) -> Measure:
+    physics, name, field_unit = setup.problem.physics, block.name, pretty_unit(setup.labels.unit)
+    if block.sensors:
+        return Measure("offset", field_unit)
+    for source in physics.sources:
+        if source.name == name and hasattr(source.strength, "unknown"):
+            return _scaled(setup, f"strength of the source {name}", "strength spread", source.strength.unknown.std)
+    patterns = [name, *(pattern for pattern in physics.boundary if fnmatchcase(name, pattern))]
+    condition = next((physics.boundary[key] for key in patterns if key in physics.boundary), None)
+    if condition is None:
+        # A source without a shape: its patterns are measured by what was assumed of them.
+        return Measure(name, "prior std")
+    if hasattr(condition.flux, "unknown"):
+        return _scaled(setup, f"flux through the boundary {name}", "flux spread", condition.flux.unknown.std)
+    if hasattr(condition.ambient, "unknown"):
+        return Measure(f"surroundings of the boundary {name}", field_unit)
+    return Measure(f"{setup.labels.field} on the boundary {name}", field_unit)
 
 
 def _scaled(setup: Setup, title: str, kind: str, written: float | str) -> Measure:

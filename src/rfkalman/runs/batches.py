@@ -32,13 +32,13 @@ from ..statespace.values import Gaussian, Observation
 
 __all__ = ["Analysed", "BatchFilter", "ResumeError", "predict"]
 
-#: Up to this many numbers the rows of all sensors are held at once; beyond, each batch evaluates its own.
+#: Up to this many numbers the rows of all sensors are kept; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25
 
 #: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
 #: certain.
 _WIDEST, _CERTAIN = 10.0, 1e-8
-#: A number that outgrows the machine is looked for in the result, and said; it need not be said by NumPy before.
+#: A number that outgrows the machine is looked for in the result, and reported; NumPy need not warn before.
 _BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 
 
@@ -56,7 +56,7 @@ class BatchFilter(Assimilator):
     ----------
     setup : Setup
     keep : int
-        Beliefs that are held for going back; further back a store is asked.
+        Beliefs kept in memory for going back; further back a store is asked.
     """
 
     def __init__(self, setup: Setup, keep: int = 1) -> None:
@@ -184,12 +184,14 @@ class BatchFilter(Assimilator):
         """A belief at one time as a belief at a later one; nothing moves."""
         return self._forecast(belief, from_ns, to_ns)
 
+    def _model_time(self, t: float) -> float:
+        return self.model.start if t == NEVER else self.setup.clock.to_model(int(t))
+
     def _forecast(self, belief: Gaussian, start: float, stop: float) -> Gaussian:
-        t0, t1 = (self.model.start if t == NEVER else self.setup.clock.to_model(int(t)) for t in (start, stop))
-        if t1 == t0:
+        if self._model_time(start) == self._model_time(stop):
             return belief
         with np.errstate(**_BEYOND):
-            return _canonical(super()._forecast(belief, t0, t1))
+            return _canonical(super()._forecast(belief, start, stop))
 
     def _analyse(self, belief: Gaussian, obs: Observation, y: FloatArray) -> kalman.Analysis:
         # The square of a reading of 1e300 is infinite, and so are its statistics; the belief itself is not.

@@ -43,7 +43,7 @@ class FollowedFile:
     read : callable
         Gives the chunks of whole lines of a binary stream from a position on.
     tell : callable
-        Told in a sentence what is not as it was.
+        Called with a sentence about what is not as it was.
     """
 
     def __init__(self, runner: Runner, path: Path, read: Reader, tell: Callable[[str], None]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,10 +21,10 @@ from ..statespace.values import Gaussian
 from .batches import BatchFilter
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
 
-__all__ = ["RunRecord", "Strip", "Told", "UnknownSeries"]
+__all__ = ["RunRecord", "SensorReadings", "Strip", "UnknownSeries"]
 
-#: Readings that are held at once when all are looked at.
-_HELD = 1 << 18
+#: Readings in memory at once when all are looked at.
+_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +40,7 @@ class Strip:
     predicted, predicted_std : (n,) array
         Of the reading, noise included, given everything before its batch; NaN where it was in no analysis.
     status : (n,) object array
-        Names of :data:`rfkalman.io.store.STATUSES`.
+        Names of :data:`rfkalman.online.readings.STATUSES`.
     """
 
     sensor: str
@@ -52,15 +51,16 @@ class Strip:
     status: NDArray[np.object_]
 
 
-class Told(NamedTuple):
+class SensorReadings(NamedTuple):
     """Readings of some sensors in the order of time, column by column."""
 
     sensor: IntArray  #: row of the sensor table
+    time_ns: IntArray
     batch_ns: IntArray  #: -1 where it was in no batch
+    status: IntArray  #: codes of :data:`rfkalman.online.readings.STATUSES`
     measured: FloatArray  #: NaN where there was no value
     predicted: FloatArray
     predicted_std: FloatArray
-    status: IntArray  #: codes of :data:`rfkalman.io.store.STATUSES`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,16 +102,14 @@ class RunRecord:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- accounting ---------------------------------------------------------------------------------------------------
 
     @property
     def meta(self) -> dict[str, str]:
-        """Everything that is said about the run: configuration, hash, versions, created_ns, facts of the caller."""
+        """What is noted about the run: configuration, hash, versions, created_ns, facts of the caller."""
         return self.store.meta()
 
     @property
@@ -167,8 +165,8 @@ class RunRecord:
             return None
         open_ = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
         if int(np.count_nonzero(self.setup.sensors.inside)) == 1:
-            open_ = [np.delete(told, -1) for told in open_ for _ in range(2)]
-        still = sorted(int(told[-1]) for told in open_)
+            open_ = [np.delete(times_, -1) for times_ in open_ for _ in range(2)]
+        still = sorted(int(times_[-1]) for times_ in open_)
         return max([int(times[-1]), *still[-2:-1]])
 
     @property
@@ -215,13 +213,13 @@ class RunRecord:
         """How the readings lie in the bands that were predicted before they were read."""
         return consistency_of(self.store, self.setup)
 
-    def aside(self, unit: str, say_time: Callable[[int], str]) -> Aside:
-        """What was set aside and what would have kept it; ``unit`` of the readings, ``say_time`` writes a time."""
-        return aside_of(self.store, self.setup, unit, say_time)
+    def aside(self) -> Aside:
+        """What was set aside and what would have kept it."""
+        return aside_of(self.store, self.setup)
 
-    def waiting(self, say_time: Callable[[int], str]) -> tuple[str, ...]:
-        """Sentences about readings that wait because of what their clocks say; ``say_time`` writes a time."""
-        return waiting_of(self.store, self.setup, say_time)
+    def waiting(self) -> tuple[str, ...]:
+        """Sentences about readings that wait because of what their clocks say."""
+        return waiting_of(self.store, self.setup)
 
     def alarms(self) -> list[Alarm]:
         """Sensors whose readings were set aside one after the other, by range or gate, in the order of time."""
@@ -237,31 +235,37 @@ class RunRecord:
     # -- series -------------------------------------------------------------------------------------------------------
 
     def strip(self, sensor: str | int) -> Strip:
-        """Everything one sensor said, by name or row of the sensor table."""
+        """All readings of one sensor, by name or row of the sensor table."""
         return self.strips([sensor])[0]
 
     def strips(self, sensors: Iterable[str | int]) -> list[Strip]:
         """Strips of several sensors in one pass over the readings."""
-        ids: Sequence[str] = self.setup.sensors.ids
         rows = [self._row(sensor) for sensor in sensors]
-        found: dict[int, list[tuple[int, float, float, float, str]]] = {row: [] for row in rows}
-        for row, when, _, value, status, mean, std in self.store.of_sensors(dict.fromkeys(rows)):
-            found[row].append((when, _number(value), _number(mean), _number(std), STATUSES[status]))
-        return [_strip(ids[row], found[row]) for row in rows]
+        names, all_ = np.array(STATUSES, dtype=object), self._readings_of(rows)
+        found = []
+        for row in rows:
+            own = SensorReadings._make(column[all_.sensor == row] for column in all_)
+            name, status = self.setup.sensors.ids[row], names[own.status]
+            found.append(Strip(name, own.time_ns, own.measured, own.predicted, own.predicted_std, status))
+        return found
 
-    def told(self) -> Iterator[Told]:
-        """Everything that sensors of the table said, a bounded number of readings at a time, each sensor whole."""
+    def readings(self) -> Iterator[SensorReadings]:
+        """All readings of sensors of the table, a bounded number at a time, each sensor whole."""
         group: list[int] = []
-        held = 0
-        for sensor, n in [*self.store.heard(), (-1, _HELD + 1)]:
-            if group and held + n > _HELD:
-                columns = zip(*self.store.told(group[0], group[-1]), strict=True)
-                whole, number = np.int64, np.float64
-                kinds = (whole, whole, number, number, number, whole)
-                yield Told._make(np.array(part, dtype=kind) for part, kind in zip(columns, kinds, strict=True))
-                group, held = [], 0
+        total = 0
+        for sensor, n in self.store.readings_by_sensor():
+            if group and total + n > _AT_ONCE:
+                yield self._readings_of(group)
+                group, total = [], 0
             group.append(sensor)
-            held += n
+            total += n
+        if group:
+            yield self._readings_of(group)
+
+    def _readings_of(self, sensors: Iterable[int]) -> SensorReadings:
+        columns = list(zip(*self.store.of_sensors(sensors), strict=True)) or [()] * 7
+        kinds = [np.int64] * 4 + [np.float64] * 3
+        return SensorReadings._make(np.array(part, dtype=kind) for part, kind in zip(columns, kinds, strict=True))
 
     def _row(self, sensor: str | int) -> int:
         row = self.setup.sensors.index(sensor) if isinstance(sensor, str) else int(sensor)
@@ -296,13 +300,3 @@ class RunRecord:
             series[block.name] = UnknownSeries(block.name, when, mean, spread[:, value : value + k])
             part, value = part + block.dim, value + k
         return series
-
-
-def _strip(name: str, rows: list[tuple[int, float, float, float, str]]) -> Strip:
-    when = np.array([row[0] for row in rows], dtype=np.int64)
-    measured, predicted, spread = (np.array([row[i] for row in rows], dtype=np.float64) for i in (1, 2, 3))
-    return Strip(name, when, measured, predicted, spread, np.array([row[4] for row in rows], dtype=object))
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else value

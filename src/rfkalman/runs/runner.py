@@ -35,7 +35,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -58,7 +57,7 @@ _BATCHES_PER_COMMIT = 256
 _ROWS_AT_ONCE = 65_536
 _SECONDS_PER_COMMIT = 1.0
 _CHECKPOINT_SECONDS = 5.0
-#: Bytes of recent beliefs that are held for rewinding.
+#: Bytes of recent beliefs that are kept for rewinding.
 _RECENT_BYTES = 64 << 20
 _ENVIRONMENT = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -183,8 +182,7 @@ class Runner:
 
     def field(self) -> Field:
         """The field after the last analysed batch."""
-        t = self.setup.model.start if self.head_ns is None else self.setup.clock.to_model(self.head_ns)
-        return self.setup.model.field(self.belief, t)
+        return self._filter.posterior()
 
     def counts(self) -> dict[str, int]:
         """Readings by status, and malformed lines."""
@@ -405,9 +403,7 @@ class Runner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.close()
         elif self._is_open:

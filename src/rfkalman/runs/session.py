@@ -7,7 +7,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..core.errors import RFKalmanWarning
@@ -54,7 +53,7 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Readings by fate; they add up to what arrived."""
+        """Readings by status; they add up to what arrived."""
         return self.record.counts
 
     def posterior(self) -> Field:
@@ -84,9 +83,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -116,7 +113,7 @@ def run(
     resume, until_ns, rebuild, overwrite, facts, progress
         As for :meth:`Runner.open`.
     tell : callable, optional
-        Told in sentences what is not right with the files; a warning by default.
+        Called with sentences about what is not right with the files; a warning by default.
     """
     scratch = None
     if folder is None:
@@ -242,7 +239,7 @@ def follow(
     wait : callable
         Sleeps; gives False when no more is wanted.
     tell : callable
-        Told about files that cannot be read and files that are not what they were.
+        Called with sentences about files that cannot be read and files that are not what they were.
     """
     files: dict[Path, FollowedFile] = {}
     troubles: dict[Path, str] = {}

@@ -204,28 +204,28 @@ class Aside:
         }
 
 
-def aside_of(store: Store, setup: Setup, unit: str, say_time: Callable[[int], str]) -> Aside:
-    """What was set aside, most frequent reason first; ``unit`` of the readings, ``say_time`` writes a time."""
+def aside_of(store: Store, setup: Setup) -> Aside:
+    """What was set aside, most frequent reason first."""
     counts, reasons = store.counts(), store.reasons()
     conflicts = reasons.get("duplicate", {}).get(Reason.CONFLICT, 0)
     found: list[tuple[int, str, Callable[[], str]]] = [
         (conflicts, "contradicting another", lambda: "one of two values is wrong"),
-        (counts["out of range"], "out of range", lambda: _range_remedy(store, setup, unit)),
+        (counts["out of range"], "out of range", lambda: _range_remedy(store, setup)),
         (counts["late"], "late", lambda: _late_remedy(store, setup)),
         (counts["gated"], "gated", lambda: _gate_remedy(store)),
         (counts["unknown sensor"], "of unknown sensors", lambda: _names_remedy(store.unknown_names())),
         (counts["malformed"], "malformed", lambda: f"most often {next(iter(_most(reasons['malformed'])))!r}"),
     ]
     for reason, n in reasons.get("outside", {}).items():
-        found.append((n, reason, lambda reason=reason: _outside_remedy(store, setup, reason, say_time)))  # type: ignore[misc]
+        found.append((n, reason, lambda reason=reason: _outside_remedy(store, setup, reason)))  # type: ignore[misc]
     found = sorted((item for item in found if item[0]), key=lambda item: -item[0])
     total = sum(n for n, _, _ in found)
     of = total + counts["used"] + counts["waiting"]
     return Aside(total, of, tuple(f"{n} {what}: {remedy()}" for n, what, remedy in found))
 
 
-def _range_remedy(store: Store, setup: Setup, unit: str) -> str:
-    low, high = setup.valid_range
+def _range_remedy(store: Store, setup: Setup) -> str:
+    (low, high), unit = setup.valid_range, setup.labels.unit
     least, most = store.extremes(Status.OUT_OF_RANGE)
     if least is None or most is None:
         return "no value is finite"
@@ -252,9 +252,9 @@ def _names_remedy(names: list[str]) -> str:
     return f"rows for {', '.join(names[:LISTED])}{more} in the sensor table would have kept them"
 
 
-def _outside_remedy(store: Store, setup: Setup, reason: str, say_time: Callable[[int], str]) -> str:
+def _outside_remedy(store: Store, setup: Setup, reason: str) -> str:
     if reason == Reason.BEFORE:
-        return f'time.start = "{say_time(store.earliest(reason))}" would have kept them'
+        return f'time.start = "{setup.time_text(store.earliest(reason))}" would have kept them'
     if reason == Reason.ELSEWHERE:
         inside = np.asarray(setup.sensors.inside, dtype=np.bool_)
         names = [setup.sensors.ids[i] for i in np.flatnonzero(~inside)]
@@ -266,7 +266,7 @@ def _most(table: dict[str, int]) -> list[str]:
     return sorted(table, key=lambda key: -table[key])
 
 
-def waiting_of(store: Store, setup: Setup, say_time: Callable[[int], str]) -> tuple[str, ...]:
+def waiting_of(store: Store, setup: Setup) -> tuple[str, ...]:
     """Sentences about readings whose turn has not come because of what their clocks say, or has passed."""
     found = []
     why = store.reasons()
@@ -278,7 +278,8 @@ def waiting_of(store: Store, setup: Setup, say_time: Callable[[int], str]) -> tu
         (Reason.FUTURE, "they are used when that time has come; is a clock wrong, or a zone?"),
     ):
         if n := reasons.get(reason, 0):
-            some = ", ".join(f"{setup.sensors.ids[s]} at {say_time(t)}" for s, t in store.waiting_for(reason, LISTED))
+            first = store.waiting_for(reason, LISTED)
+            some = ", ".join(f"{setup.sensors.ids[s]} at {setup.time_text(t)}" for s, t in first)
             found.append(f"{_counted(n, 'reading')} {reason} wait{'s' if n == 1 else ''} ({some}): {remedy}")
     return tuple(found)
 

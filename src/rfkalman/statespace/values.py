@@ -421,7 +421,7 @@ class Observation:
     def log_det_noise(self) -> float:
         """log det R."""
         if isinstance(self.std, float):
-            return 2.0 * self.n_obs * math.log(self.std)
+            return 2.0 * len(self.H) * math.log(self.std)
         each = np.asarray(self.std) if self.factor is None else np.diagonal(self.factor)
         return 2.0 * float(np.log(each).sum())
 
@@ -444,7 +444,7 @@ class Observation:
 
     def shifted(self, offset: FloatArray | None) -> Observation:
         """The same sensors with another known offset; H and the noise are shared, not copied."""
-        return unchecked(Observation, H=self.H, std=self.std, factor=self.factor, offset=offset)
+        return unchecked(Observation, self.H, self.std, self.factor, offset)
 
 
 def as_noise_std(name: str, value: ArrayLike, n_obs: int) -> FloatArray | float:

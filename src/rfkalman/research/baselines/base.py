@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from ...core.checks import FloatArray, as_points
 from ...core.errors import ShapeError
+from ...core.pieces import in_blocks
 from ...statespace.values import Gaussian, LinearStep, Observation
 
 __all__ = ["Batch", "LinearField", "any_points", "finite_readings", "sequence", "squared_distances"]
@@ -61,16 +62,15 @@ class LinearField:
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Mean at points (N, d), (N,)."""
-        return self._map(x, lambda rows: rows @ self.belief.mean)
+        return self._map(lambda rows: rows @ self.belief.mean, x)
 
     def std(self, x: ArrayLike) -> FloatArray:
         """Standard deviation at points, (N,)."""
-        return self._map(x, lambda rows: np.asarray(np.linalg.norm(rows @ self.belief.root, axis=1)))
+        return self._map(lambda rows: np.asarray(np.linalg.norm(rows @ self.belief.root, axis=1)), x)
 
-    def _map(self, x: ArrayLike, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        points, size = np.asarray(x, dtype=np.float64), max(1, _BLOCK_NUMBERS // self.belief.dim)
-        blocks = (points[i : i + size] for i in range(0, max(1, len(points)), size))
-        return np.concatenate([of(self.rows(block)) for block in blocks])
+    def _map(self, of: Callable[[FloatArray], FloatArray], x: ArrayLike) -> FloatArray:
+        n_rows = max(1, _BLOCK_NUMBERS // self.belief.dim)
+        return in_blocks(lambda points: of(self.rows(points)), np.asarray(x, dtype=np.float64), n_rows)
 
 
 def any_points(name: str, x: ArrayLike) -> FloatArray:

@@ -25,14 +25,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
+from ... import Box, Gaussian, Generator, LinearStep, Observation
 from ...core.checks import FloatArray, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import compress_root, psd_root
 from ...domains.base import per_axis, require_inside
-from ...domains.box import Box
 from ...features.base import as_length_scale, lengths_per_axis
 from ...filters import kalman
-from ...statespace.values import Gaussian, Generator, LinearStep, Observation
 from .base import Batch, LinearField, sequence
 
 __all__ = ["DENSE_LIMIT", "Batch", "FiniteDifferences", "run"]

@@ -17,6 +17,7 @@ from scipy.spatial import Delaunay, QhullError
 
 from ...core.checks import FloatArray, as_count, as_points, as_positive
 from ...core.errors import ShapeError, ValueRangeError
+from ...core.pieces import in_blocks
 from ...domains.box import Box
 from .base import finite_readings, squared_distances
 
@@ -107,7 +108,7 @@ def inverse_distance(
             weights = np.where(squared == nearest, 1.0, (nearest / safe) ** (0.5 * power))
             return np.asarray(weights @ data / weights.sum(axis=1))
 
-        return lambda at: np.concatenate([weighted(at[i : i + _ROWS]) for i in range(0, max(1, len(at)), _ROWS)])
+        return lambda at: in_blocks(weighted, at, _ROWS)
 
     return _mapped(fit, x, y, box, n_boundary)
 

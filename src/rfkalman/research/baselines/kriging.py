@@ -24,6 +24,7 @@ from scipy.optimize import minimize
 from ...core.checks import EPS, FloatArray, as_count, as_finite, as_points, as_positive, frozen
 from ...core.errors import ShapeError, ValueRangeError
 from ...core.linalg import cholesky
+from ...core.pieces import in_blocks
 from .base import finite_readings, squared_distances
 
 __all__ = [
@@ -140,7 +141,7 @@ class KrigingField:
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Predicted field at points (N, d), (N,)."""
-        return self._predict(x)[0]
+        return self._predict(x)[:, 0]
 
     def std(self, x: ArrayLike, *, of_reading: bool = False) -> FloatArray:
         """Standard deviation of the *field* at points, (N,); of a new reading there with ``of_reading=True``.
@@ -149,26 +150,24 @@ class KrigingField:
         its rounding, N eps std^2, cannot be told from zero; that rounding is
         then reported, so the band never vanishes.
         """
-        variance = self._predict(x)[1]
+        variance = self._predict(x)[:, 1]
         if of_reading:
             variance = variance + self.covariance.noise_std**2
         return np.asarray(np.sqrt(variance))
 
-    def _predict(self, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        points = as_points("x", x, self._x.shape[1])
-        mean, variance = np.empty(len(points)), np.empty(len(points))
+    def _predict(self, x: ArrayLike) -> FloatArray:
+        """Mean and variance of the field, (N, 2)."""
         prior = self.covariance.std**2
-        for i in range(0, len(points), _ROWS):
-            part = points[i : i + _ROWS]
+
+        def predict(part: FloatArray) -> FloatArray:
             v = _solve_lower(self._L, self.covariance.between(self._x, part))
             b = _polynomials(part, self._x, self.degree)
-            mean[i : i + _ROWS] = v.T @ self._whitened + b @ self.drift
-            left = prior - np.einsum("ij,ij->j", v, v)
-            left = np.maximum(left, len(self._x) * EPS * prior)
+            left = np.maximum(prior - np.einsum("ij,ij->j", v, v), len(self._x) * EPS * prior)
             # The drift is estimated too; its uncertainty adds what the readings near x do not pin down.
             extra = _solve_lower(self._RB.T, (b - v.T @ self._LB).T)
-            variance[i : i + _ROWS] = left + np.einsum("ij,ij->j", extra, extra)
-        return mean, variance
+            return np.column_stack([v.T @ self._whitened + b @ self.drift, left + np.square(extra).sum(axis=0)])
+
+        return in_blocks(predict, as_points("x", x, self._x.shape[1]), _ROWS)
 
 
 def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance, degree: int | None = None) -> KrigingField:
@@ -195,8 +194,13 @@ def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance, degree: int | None
     >>> field.mean([[0.0], [100.0]]), field.std([[100.0]])
     (array([1., 0.]), array([1.]))
     """
-    x, y = _readings(x, y)
+    x, y = finite_readings(x, y)
     N = len(y)
+    if N > MAX_READINGS:
+        raise ValueRangeError(
+            f"y holds {N} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
+            "krige fewer snapshots at once, or average readings that are close together."
+        )
     K = covariance.between(x, x)
     K[np.diag_indices(N)] += covariance.noise_std**2
     L = cholesky(K, "the covariance of the readings")
@@ -253,7 +257,7 @@ def estimate(
     starts : sequence of float
         First lengths, as fractions of the extent of the sensors.
     """
-    points, values = _readings(x, y)
+    points, values = finite_readings(x, y)
     if len(values) < 3:
         raise ShapeError(f"y has {len(values)} finite readings; estimating spread, length and noise takes at least 3.")
     extent = np.ptp(points, axis=0)
@@ -278,27 +282,14 @@ def estimate(
     bounds += [(math.log(e / 50.0), math.log(10.0 * e)) for e in extent]
     bounds += [] if known is not None else [(math.log(1e-5), math.log(10.0))]
     noises = [[]] if known is not None else [[math.log(0.3)], [math.log(0.03)]]
-    best = None
+    ends = []
     for fraction, noise in itertools.product(starts, noises):
         lengths = np.log(as_positive("starts", fraction) * extent)
         first = np.clip([math.log(spread), *lengths, *noise], *np.array(bounds).T)
-        end = minimize(cost, first, method="L-BFGS-B", bounds=bounds)
-        if best is None or end.fun < best.fun:
-            best = end
-    if best is None:
+        ends.append(minimize(cost, first, method="L-BFGS-B", bounds=bounds))
+    if not ends:
         raise ValueRangeError("starts must hold at least one length; got none.")
-    return covariance(best.x)
-
-
-def _readings(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Finite readings and where they were taken."""
-    points, values = finite_readings(x, y)
-    if len(values) > MAX_READINGS:
-        raise ValueRangeError(
-            f"y holds {len(values)} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
-            "krige fewer snapshots at once, or average readings that are close together."
-        )
-    return points, values
+    return covariance(min(ends, key=lambda end: float(end.fun)).x)
 
 
 def _polynomials(x: FloatArray, sensors: FloatArray, degree: int | None) -> FloatArray:

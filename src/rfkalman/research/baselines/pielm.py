@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
+from ... import Dirichlet, Gaussian, LinearPDE, Observation
 from ...core.checks import FloatArray, as_count, as_points, as_positive, frozen
 from ...core.errors import ConformityError, ShapeError, ValueRangeError
 from ...domains import BallWindow, BoxWindow
@@ -26,9 +27,7 @@ from ...features.network import ELUMap, TanhMap
 from ...features.sine import SineMap
 from ...features.wrappers import Windowed
 from ...filters import batch, kalman
-from ...physics.conditions import Dirichlet, evaluate
-from ...physics.pde import LinearPDE
-from ...statespace.values import Gaussian, Observation
+from ...physics.conditions import evaluate
 from .base import LinearField
 
 __all__ = ["coefficient_prior", "collocation_rows", "condition", "fit", "fit_scale", "laplacian"]

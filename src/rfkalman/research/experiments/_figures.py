@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.checks import FloatArray
-from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, new_figure
+from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_values, new_figure, rule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,8 +70,7 @@ def panels(parts: Sequence[Panel], columns: int | None = None, width: float = 4.
             x, y = np.asarray(panel.curves[0].x, float), np.asarray(panel.curves[0].y, float)
             through = 0.6 * y[-1] * (x / x[-1]) ** panel.reference
             ax.plot(x, through, color=INK, lw=1.0, ls=":", label=f"slope {panel.reference:g}")
-        ax.grid(True, which="major", color="#dddddd", lw=0.6)
-        ax.set_axisbelow(True)
+        rule(ax)
         if panel.draw is not None:
             panel.draw(ax)
         label(ax, panel.heading + (f"\n{panel.text}" if panel.text else ""), panel.xlabel, panel.ylabel)
@@ -98,8 +97,7 @@ def bars(
     error: FloatArray = np.array([values[name][1] for name in names])
 
     def draw(ax: Any) -> None:
-        ax.errorbar(middle, range(len(names)), xerr=error, color=BLUE, fmt="o", ms=6.0, capsize=3.0)
-        ax.set_yticks(range(len(names)), names, fontsize=TICK - 1)
+        named_values(ax, names, middle, error, TICK - 1, color=BLUE, ms=6.0, capsize=3.0)
         ax.set_ylim(len(names) - 0.5, -0.5)
         if log:
             ax.set_xscale("log")

@@ -18,30 +18,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
+import rfkalman as rk
+
 from ...core.checks import FloatArray
 from ...core.streams import stream, streams
-from ...domains import Box
-from ...features import GaussianRFF, bubble
 from ...features.base import FeatureMap
 from ...filters import batch, ensemble, kalman, variational
-from ...model.field import Field
-from ...model.priors import FromFunction, Sobolev
-from ...physics.pde import Heat
-from ...propagators import Exponential, ImplicitEuler, Propagator
-from ...space.space import WhitenedSpace
-from ...space.whitening import whiten
-from ...statespace.values import Gaussian, LinearStep, Observation
+from ...propagators import Propagator
 from ..baselines import grid as fd
 from ..baselines import interpolation, kriging, letkf, pielm, pod
 from ..baselines.base import Batch, sequence
 from .base import Effort, Experiment, Outcome, Progress, Sample, Table, bar_panel, mean_and_error
-from .draws import GAMMA, HEAT, SQUARE, cell_centres
-from .streaming import DT, MARGIN, N_OBS, N_TIMES, SIGMA, heat_space
+from .draws import HEAT, SQUARE, cell_centres
+from .streaming import DT, MARGIN, N_OBS, N_TIMES, RICH_FEATURES, RICH_FLOOR, SIGMA, heat_space, rich_space
 from .truth import SineSeries, bumps
 
 __all__ = ["EXPERIMENT", "SpaceModel", "crps", "methods", "record"]
 
-FEATURES, FLOOR = 400, 1e-12
 STD, LENGTH = 0.3, 0.1
 NODES = 31
 LEVEL = 0.9
@@ -58,20 +51,20 @@ RESIDUALS = (1e-2, 1e-3, 1e-4)
 class SpaceModel:
     """A whitened space in the form of the models on a grid: steps, sensors and fields."""
 
-    space: WhitenedSpace
+    space: rk.WhitenedSpace
     propagator: Propagator
 
-    def step(self, dt: float) -> LinearStep:
+    def step(self, dt: float) -> rk.LinearStep:
         """One gap in the coefficients."""
         return self.propagator.step(self.space.generator(), 0.0, dt)
 
-    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
+    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> rk.Observation:
         """What point sensors see of the coefficients."""
-        return Observation(self.space(sensors), std=noise_std)
+        return rk.Observation(self.space(sensors), std=noise_std)
 
-    def field(self, belief: Gaussian) -> Field:
+    def field(self, belief: rk.Gaussian) -> rk.Field:
         """The law of the field."""
-        return Field(self.space, belief)
+        return rk.Field(self.space, belief)
 
 
 def wrong_mean(x: FloatArray) -> FloatArray:
@@ -136,10 +129,10 @@ class Family:
 
 def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     """All contestants by name; ``waves`` features for PIELM in space and time."""
-    exact, euler = Exponential(), ImplicitEuler()
-    rich = SpaceModel(whiten(Heat(SQUARE), bubble(GaussianRFF(FEATURES, 1.0 / GAMMA, seed=0)), FLOOR), exact)
+    exact, euler = rk.Exponential(), rk.ImplicitEuler()
+    rich = SpaceModel(rich_space(), exact)
     paper = heat_space(HEAT, HEAT.seeds[0])
-    recipe = FromFunction(wrong_mean, Sobolev(STD, LENGTH))
+    recipe = rk.FromFunction(wrong_mean, rk.Sobolev(STD, LENGTH))
     prior = recipe.on(rich.space)
     grid = fd.FiniteDifferences(SQUARE, NODES, 1.0)
     on_nodes = rich.space(grid.points)
@@ -148,13 +141,13 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     reduced = pod.reduced_model(grid, snapshots, energy=0.99999)
     T = DT * (N_TIMES - 1)
 
-    def recursion(model: SpaceModel, start: Gaussian) -> Method:
+    def recursion(model: SpaceModel, start: rk.Gaussian) -> Method:
         return lambda data, seed: (model.field(belief) for belief in kalman.run(start, sequence(model, data)))
 
     def looking_back(solve: Callable[..., batch.BatchPosterior | variational.VariationalPosterior]) -> Method:
         return lambda data, seed: [rich.field(solve(prior, sequence(rich, data)).final)]
 
-    def members(belief: Gaussian, n: int, name: str, seed: int) -> ensemble.Ensemble:
+    def members(belief: rk.Gaussian, n: int, name: str, seed: int) -> ensemble.Ensemble:
         return ensemble.sample(belief, n, stream(seed, f"{name} {n}"))
 
     def ensemble_filter(
@@ -163,11 +156,10 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         inflation: float,
         analysis: Callable[[int], Callable[..., ensemble.Ensemble]] = lambda seed: ensemble.etkf,
     ) -> Method:
-        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
-            items, analyse = sequence(model, data), analysis(seed)
-            return (model.field(e.belief) for e in ensemble.run(start(seed), items, analyse, inflation=inflation))
-
-        return run
+        return lambda data, seed: (
+            model.field(e.belief)
+            for e in ensemble.run(start(seed), sequence(model, data), analysis(seed), inflation=inflation)
+        )
 
     def etkf(n: int, inflation: float) -> Method:
         return ensemble_filter(rich, partial(members, prior, n, "start"), inflation)
@@ -181,11 +173,8 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
         return ensemble_filter(reduced, start, inflation)
 
     def local_filter(radius: float, inflation: float) -> Method:
-        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
-            start = members(grid_prior, 50, "letkf", seed)
-            return (grid.field(e.belief) for e in letkf.run(grid, start, data, radius, inflation))
-
-        return run
+        start = partial(members, grid_prior, 50, "letkf")
+        return lambda data, seed: (grid.field(e.belief) for e in letkf.run(grid, start(seed), data, radius, inflation))
 
     def grid_filter(data: list[Batch], seed: int) -> Iterable[_Law]:
         return (grid.field(belief) for belief in fd.run(grid, grid_prior, data))
@@ -202,21 +191,21 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
 
     def snapshot_pielm(length: float) -> Method:
         # No collocation rows, because the stationary equation is false for a decaying field.
-        raw = bubble(GaussianRFF(FEATURES, length, seed=0)).bind(SQUARE)
+        raw = rk.bubble(rk.GaussianRFF(RICH_FEATURES, length, seed=0)).bind(SQUARE)
         start = pielm.coefficient_prior(raw, 1.0)
         return every_snapshot(lambda x, y: pielm.fit_scale(raw, start, x, SIGMA, y))
 
     @cache
-    def collocated(length: float, residual: float) -> tuple[FeatureMap, Gaussian]:
+    def collocated(length: float, residual: float) -> tuple[FeatureMap, rk.Gaussian]:
         """Waves over space and time with the equation's rows, before any reading."""
-        trajectory = Box(np.zeros(3), np.array([1.0, 1.0, T]))
+        trajectory = rk.Box(np.zeros(3), np.array([1.0, 1.0, T]))
         sides = ("x-", "x+", "y-", "y+")
-        raw = bubble(GaussianRFF(waves, (length, length, DURATION), seed=0), sides).bind(trajectory)
+        raw = rk.bubble(rk.GaussianRFF(waves, (length, length, DURATION), seed=0), sides).bind(trajectory)
         # Denser towards the start, where the field changes fastest.
         s, t = SQUARE.quadrature(14).points, 0.5 * (np.polynomial.legendre.leggauss(8)[0] + 1.0)
         interior = np.column_stack([np.repeat(s, t.size, axis=0), np.tile(T * t * t, len(s))])
         start = pielm.coefficient_prior(raw, 1.0)
-        return raw, pielm.fit(raw, Heat(SQUARE), start, interior=interior, residual_std=residual).belief
+        return raw, pielm.fit(raw, rk.Heat(SQUARE), start, interior=interior, residual_std=residual).belief
 
     def whole_pielm(length: float, residual: float, std: float | None = None) -> Method:
         """The width of the prior by evidence, record by record, or as given."""
@@ -228,7 +217,7 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
             if std is None:
                 found = pielm.fit_scale(raw, start, places, SIGMA, values)
             else:
-                found = pielm.condition(raw, Gaussian(start.mean, std * start.root), places, SIGMA, values)
+                found = pielm.condition(raw, rk.Gaussian(start.mean, std * start.root), places, SIGMA, values)
             return [replace(found, rows=lambda x: raw(np.column_stack([x, np.full(len(x), T)])))]
 
         return run
@@ -393,10 +382,10 @@ EXPERIMENT = Experiment(
         "truth": "two bumps, 48 x 48 sine modes, exact in time",
         "prior": f"wrong mean (one bump in the middle), Sobolev covariance with std {STD}, length {LENGTH}",
         "readings": f"{N_TIMES} times dt {DT}, {N_OBS} sensors redrawn, sigma {SIGMA}",
-        "RFM-Kalman": f"{FEATURES} bubble features, floor {FLOOR:g}, exponential propagator",
+        "RFM-Kalman": f"{RICH_FEATURES} bubble features, floor {RICH_FLOOR:g}, exponential propagator",
         "tuning": f"inflation {INFLATIONS}, localisation radius {RADII}, by CRPS on {len(TUNING_SEEDS)} other seeds",
-        "PIELM": f"{FEATURES} features on a snapshot, {WAVES} waves in space and time (scale {DURATION} in time) with "
-        "1568 rows of the equation; lengths and residual by evidence or tuned on the same seeds",
+        "PIELM": f"{RICH_FEATURES} features on a snapshot, {WAVES} waves in space and time (scale {DURATION} in time) "
+        "with 1568 rows of the equation; lengths and residual by evidence or tuned on the same seeds",
     },
     expected={},
     run=run,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...core.errors import ValueRangeError
 from . import (
@@ -77,15 +78,10 @@ def reproduce(
     effort = Effort() if effort is None else effort
     outcomes = []
     for experiment in find(names):
-        began = time.process_time()
-
-        def said(fraction: float, text: str, name: str = experiment.name) -> None:
-            if progress is not None:
-                progress(name, fraction, text)
-
-        outcome = Outcome(experiment.name)
-        experiment.run(outcome, effort, said)
+        advance = partial(progress or (lambda name, fraction, text: None), experiment.name)
+        outcome, began = Outcome(experiment.name), time.process_time()
+        experiment.run(outcome, effort, advance)
         outcome.seconds = time.process_time() - began
-        said(1.0, "done")
+        advance(1.0, "done")
         outcomes.append(outcome)
     return outcomes

@@ -14,13 +14,11 @@ from itertools import count, islice
 
 import numpy as np
 
+import rfkalman as rk
+
 from ...core.checks import FloatArray
 from ...core.errors import QuadratureWarning
-from ...domains import Box
-from ...features import GaussianRFF, bubble
 from ...features.base import Recipe
-from ...physics.pde import Heat
-from ...space.whitening import whiten
 
 __all__ = [
     "ADVECTION",
@@ -36,7 +34,7 @@ __all__ = [
     "matrices",
 ]
 
-SQUARE = Box(np.zeros(2), np.ones(2))
+SQUARE = rk.Box(np.zeros(2), np.ones(2))
 GAMMA, FLOOR, ORDER = 8.0, 1e-6, 24
 REFERENCE_ORDER, QUADRATURE_LIMIT = 128, 1e-13
 
@@ -62,8 +60,8 @@ class Draws:
 
     def recipe(self, seed: int) -> Recipe:
         """The features of one seed."""
-        waves = GaussianRFF(self.n_features, 1.0 / GAMMA, seed=seed)
-        return bubble(waves) if self.windowed else waves
+        waves = rk.GaussianRFF(self.n_features, 1.0 / GAMMA, seed=seed)
+        return rk.bubble(waves) if self.windowed else waves
 
     def quadrature_errors(self, seed: int, orders: Sequence[int]) -> list[float]:
         """Relative Frobenius error of mass and stiffness against order 128, the larger of the two, for each order."""
@@ -80,7 +78,7 @@ class Draws:
         with warnings.catch_warnings():
             # A draw too steep for order 24 is told so; here that is the question.
             warnings.simplefilter("ignore", QuadratureWarning)
-            space = whiten(Heat(SQUARE), self.recipe(seed), FLOOR, order=ORDER, nonconforming=not self.windowed)
+            space = rk.whiten(rk.Heat(SQUARE), self.recipe(seed), FLOOR, order=ORDER, nonconforming=not self.windowed)
         return space.rank == self.rank and self.quadrature_error(seed) < QUADRATURE_LIMIT
 
     def first(self, n: int) -> tuple[int, ...]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+import rfkalman as rk
+
 from ...core.checks import FloatArray
-from ...domains import Interval
-from ...features import DirichletSine
-from ...physics.pde import Heat
-from ...space.whitening import whiten
-from ...statespace.values import Observation
 from ._figures import Curve, Panel
 from .base import Effort, Experiment, Outcome, Progress, slope
 from .streaming import euler_step, final_trace
@@ -45,8 +42,8 @@ def time_error() -> FloatArray:
 
 def variance(sigma: float, n_obs: int, dt: float) -> float:
     """Trace of the filter's covariance at the horizon, sensors on the grid where the sine basis is orthogonal."""
-    space = whiten(Heat(Interval(0.0, 1.0)), DirichletSine(STATE), 1e-12)
-    obs = Observation(space(np.arange(1, n_obs + 1)[:, None] / (n_obs + 1)), std=sigma)
+    space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.DirichletSine(STATE), 1e-12)
+    obs = rk.Observation(space(np.arange(1, n_obs + 1)[:, None] / (n_obs + 1)), std=sigma)
     step = euler_step(space, dt)
     return final_trace([(step if k else None, obs, np.zeros(n_obs)) for k in range(round(HORIZON / dt) + 1)])
 

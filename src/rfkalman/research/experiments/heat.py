@@ -9,15 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+import rfkalman as rk
+
 from ...core.streams import stream as random_stream
 from ...filters import ensemble
-from ...space.space import WhitenedSpace
-from ...statespace.values import Gaussian
 from ._figures import Curve, Panel
 from .base import Effort, Experiment, Outcome, Progress, Sample, Table
 from .draws import HEAT
 from .streaming import (
     SETTINGS,
+    Pairs,
     Stream,
     diffuse_prior,
     draw_stream,
@@ -72,12 +73,12 @@ def lines_table(out: Outcome, lines: Sequence[Line]) -> None:
     )
 
 
-def streams_of(pairs: list[list[tuple[WhitenedSpace, int]]]) -> Streams:
+def streams_of(pairs: Pairs) -> Streams:
     """The record of every (space, seed)."""
     return [[draw_stream(space, seed) for space, seed in row] for row in pairs]
 
 
-def _final(stream: Stream, belief: Gaussian) -> tuple[float, float]:
+def _final(stream: Stream, belief: rk.Gaussian) -> tuple[float, float]:
     """L2 error of the mean and trace of the covariance at the last time."""
     return float(np.linalg.norm(belief.mean - stream.truth)), trace(belief.root)
 
@@ -90,7 +91,7 @@ def _study(values: Sequence[object]) -> Study:
 
 def exact_study(streams: Streams) -> dict[str, Study]:
     """Final errors and traces of the recursion and of the stacked solve, each by itself."""
-    solvers: dict[str, Callable[[Stream], Gaussian]] = {"RFM-Kalman": kalman_final, "MAP+Laplace": map_final}
+    solvers: dict[str, Callable[[Stream], rk.Gaussian]] = {"RFM-Kalman": kalman_final, "MAP+Laplace": map_final}
     return {name: _study([[_final(s, solve(s)) for s in row] for row in streams]) for name, solve in solvers.items()}
 
 

@@ -125,16 +125,19 @@ def as_markdown(outcomes: Sequence[Outcome], title: str, command: str = "") -> s
     for outcome in outcomes:
         experiment = find([outcome.experiment])[0]
         lines += [f"## {experiment.title}", "", f"`{experiment.name}`; {experiment.source}.", ""]
-        lines += ["| " + " | ".join(_HEAD) + " |", "|---" * len(_HEAD) + "|"]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(row)) + " |" for row in outcome.rows]
-        notes = [f"- {row.quantity}: {row.note}" for row in outcome.rows if row.note]
-        lines += ["", *notes, ""]
+        rows = [[cell.replace("|", "\\|") for cell in _cells(row)] for row in outcome.rows]
+        lines += [*_markdown_table(_HEAD, rows), ""]
+        lines += [*(f"- {row.quantity}: {row.note}" for row in outcome.rows if row.note), ""]
         for table in outcome.tables:
-            lines += [f"{table.caption}:", "", "| " + " | ".join(table.head) + " |", "|---" * len(table.head) + "|"]
-            lines += ["| " + " | ".join(row) + " |" for row in table.body] + [""]
+            lines += [f"{table.caption}:", "", *_markdown_table(table.head, table.body), ""]
         for remark in outcome.remarks:
             lines += [remark, ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    first, *rows = ("| " + " | ".join(cells) + " |" for cells in (head, *body))
+    return [first, "|---" * len(head) + "|", *rows]
 
 
 def as_html(outcomes: Sequence[Outcome], command: str, seeds: int) -> str:

@@ -16,19 +16,15 @@ from typing import TypeVar
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
+import rfkalman as rk
+
 from ...core.checks import FloatArray, frozen
 from ...core.streams import stream as random_stream
 from ...core.streams import streams
-from ...features import DirichletSine
 from ...filters import ensemble, kalman
 from ...filters.kalman import Analysis
-from ...physics.pde import AdvectionDiffusion, Heat, LinearPDE
-from ...propagators import ImplicitEuler
-from ...space.space import WhitenedSpace
-from ...space.whitening import whiten
-from ...statespace.values import Gaussian, LinearStep, Observation
 from .base import Sample
-from .draws import FLOOR, ORDER, SQUARE, Draws
+from .draws import FLOOR, GAMMA, ORDER, SQUARE, Draws
 from .truth import bumps
 
 __all__ = [
@@ -44,13 +40,15 @@ __all__ = [
     "last",
     "map_final",
     "nested",
+    "rich_space",
     "sampled",
     "sine_space",
     "trace",
 ]
 
 _Belief = TypeVar("_Belief")
-Item = tuple[LinearStep | None, Observation, FloatArray]
+Item = tuple[rk.LinearStep | None, rk.Observation, FloatArray]
+Pairs = list[list[tuple[rk.WhitenedSpace, int]]]  # (space, seed), one row per draw
 
 SETTINGS = {
     "domain": "unit square, u = 0 on the boundary (stated)",
@@ -70,38 +68,41 @@ SETTINGS = {
 
 DT, N_TIMES, N_OBS, SIGMA, MARGIN = 0.002, 20, 24, 1e-2, 0.02
 VELOCITY = (4.0, 2.0)
+RICH_FEATURES, RICH_FLOOR = 400, 1e-12
 
 
 @lru_cache(maxsize=64)
-def heat_space(draws: Draws, seed: int) -> WhitenedSpace:
+def heat_space(draws: Draws, seed: int) -> rk.WhitenedSpace:
     """The features of one draw under the heat equation; without the bubble they ignore the boundary condition."""
-    return whiten(Heat(SQUARE), draws.recipe(seed), FLOOR, order=ORDER, nonconforming=not draws.windowed)
+    return rk.whiten(rk.Heat(SQUARE), draws.recipe(seed), FLOOR, order=ORDER, nonconforming=not draws.windowed)
 
 
 @lru_cache(maxsize=4)
-def sine_space(rank: int = 60) -> WhitenedSpace:
+def sine_space(rank: int = 60) -> rk.WhitenedSpace:
     """The lowest sine eigenfunctions of the square."""
-    return whiten(Heat(SQUARE), DirichletSine(rank), FLOOR)
+    return rk.whiten(rk.Heat(SQUARE), rk.DirichletSine(rank), FLOOR)
 
 
-def advection_pde() -> LinearPDE:
-    return AdvectionDiffusion(SQUARE, 1.0, np.array(VELOCITY))
+@lru_cache(maxsize=1)
+def rich_space() -> rk.WhitenedSpace:
+    """A larger space than the paper's: 400 bubble features, floor 1e-12."""
+    return rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(RICH_FEATURES, 1.0 / GAMMA, seed=0)), RICH_FLOOR)
 
 
 @lru_cache(maxsize=32)
-def advection_space(draws: Draws, seed: int) -> WhitenedSpace:
+def advection_space(draws: Draws, seed: int) -> rk.WhitenedSpace:
     """The same under advection-diffusion."""
-    return whiten(advection_pde(), draws.recipe(seed), FLOOR, order=ORDER)
+    return rk.whiten(rk.AdvectionDiffusion(SQUARE, 1.0, np.array(VELOCITY)), draws.recipe(seed), FLOOR, order=ORDER)
 
 
-def euler_step(space: WhitenedSpace, dt: float = DT) -> LinearStep:
+def euler_step(space: rk.WhitenedSpace, dt: float = DT) -> rk.LinearStep:
     """One implicit Euler step, the paper's propagator."""
-    return ImplicitEuler().step(space.generator(), 0.0, dt)
+    return rk.ImplicitEuler().step(space.generator(), 0.0, dt)
 
 
-def diffuse_prior(rank: int) -> Gaussian:
+def diffuse_prior(rank: int) -> rk.Gaussian:
     """N(0, I), the whitened coordinates' own."""
-    return Gaussian(np.zeros(rank), np.eye(rank))
+    return rk.Gaussian(np.zeros(rank), np.eye(rank))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,13 +115,13 @@ class Stream:
 
 
 def draw_stream(
-    space: WhitenedSpace,
+    space: rk.WhitenedSpace,
     seed: int,
     *,
     n_obs: int = N_OBS,
     sigma: float = SIGMA,
     n_times: int = N_TIMES,
-    step: LinearStep | None = None,
+    step: rk.LinearStep | None = None,
     truth: Callable[[FloatArray, int], FloatArray] | None = None,
 ) -> Stream:
     """Readings of one seed: of the projected bumps evolved in the space, or of ``truth(x, n)`` after n steps.
@@ -140,11 +141,11 @@ def draw_stream(
         z = F.apply(z)
         H = H_all[n]
         clean = H @ z if truth is None else truth(places[n], n + 1)
-        items.append((F, Observation(H, std=sigma), clean + noise[n]))
+        items.append((F, rk.Observation(H, std=sigma), clean + noise[n]))
     return Stream(tuple(items), frozen(z), frozen(places))
 
 
-def nested(spaces: Sequence[WhitenedSpace], n_seeds: int, first: int = 0) -> list[list[tuple[WhitenedSpace, int]]]:
+def nested(spaces: Sequence[rk.WhitenedSpace], n_seeds: int, first: int = 0) -> Pairs:
     """Which space each seed belongs to: (n_draws, n_seeds / n_draws), at least two seeds per draw.
 
     Seed s goes with draw s mod n_draws: all seeds are independent, every draw has as many, and two
@@ -154,13 +155,13 @@ def nested(spaces: Sequence[WhitenedSpace], n_seeds: int, first: int = 0) -> lis
     return [[(spaces[j], first + j + k * i) for i in range(n_seeds // k)] for j in range(k)]
 
 
-def sampled(pairs: list[list[tuple[WhitenedSpace, int]]], of: Callable[[WhitenedSpace, int], float]) -> Sample:
+def sampled(pairs: Pairs, of: Callable[[rk.WhitenedSpace, int], float]) -> Sample:
     """A quantity of (space, seed) over all pairs."""
     return Sample(np.array([[of(space, seed) for space, seed in row] for row in pairs]))
 
 
 @lru_cache(maxsize=64)
-def initial_coefficients(space: WhitenedSpace) -> FloatArray:
+def initial_coefficients(space: rk.WhitenedSpace) -> FloatArray:
     """The projected two-bump field."""
     return frozen(np.array(space.project(bumps)))
 
@@ -181,7 +182,7 @@ def final_trace(items: Sequence[Item]) -> float:
     return trace(last(kalman.run(diffuse_prior(items[0][1].H.shape[1]), items)).root)
 
 
-def map_final(stream: Stream) -> Gaussian:
+def map_final(stream: Stream) -> rk.Gaussian:
     """The minimum of |d - J z_0|^2 + |z_0|^2 over the whole record and the inverse of its Hessian, at the last time.
 
     One stacked least-squares problem by its normal equations, as an offline MAP
@@ -199,7 +200,7 @@ def map_final(stream: Stream) -> Gaussian:
     hessian.flat[:: len(hessian) + 1] += 1.0
     L = np.linalg.cholesky(hessian)
     z = cho_solve((L, True), J.T @ np.concatenate(data), check_finite=False)
-    return Gaussian(Z @ z, solve_triangular(L, Z.T, lower=True, check_finite=False).T)
+    return rk.Gaussian(Z @ z, solve_triangular(L, Z.T, lower=True, check_finite=False).T)
 
 
 def etkf_final(stream: Stream, n_members: int, inflation: float, seed: int, centred: bool = False) -> ensemble.Ensemble:

@@ -64,11 +64,14 @@ class SineSeries:
             )
 
     @property
+    def _flow(self) -> FloatArray:
+        """b, (d,); zero where there is none."""
+        return np.zeros(self.box.dimension) if self.velocity is None else self.velocity
+
+    @property
     def _stretch(self) -> float:
         """Logarithm of the span of e^(b.x / 2 nu) over the box: half the Peclet number."""
-        if self.velocity is None:
-            return 0.0
-        return float(np.abs(self.velocity) @ self.box.side) / (2.0 * self.diffusivity)
+        return float(np.abs(self._flow) @ self.box.side) / (2.0 * self.diffusivity)
 
     @classmethod
     def of(
@@ -87,29 +90,23 @@ class SineSeries:
         s, w = 0.5 * (s + 1.0), 0.5 * w
         grid = np.stack(np.meshgrid(*[s] * d, indexing="ij"), axis=-1).reshape(-1, d)
         x = box.lower + grid * box.side
+        drift = None if velocity is None else frozen(np.array(velocity, dtype=np.float64))
         values = np.asarray(function(x), dtype=np.float64)
-        if velocity is not None:
-            values = values * np.exp(-0.5 * (x - box.lower) @ np.asarray(velocity) / diffusivity)
+        if drift is not None:
+            values = values * np.exp(-0.5 * (x - box.lower) @ drift / diffusivity)
         a: FloatArray = values.reshape((len(s),) * d)
         rows = 2.0 * w * np.sin(np.pi * np.outer(np.arange(1, K + 1), s))
         for axis in range(d):
             a = np.moveaxis(np.tensordot(rows, a, axes=(1, axis)), 0, axis)
-        drift = None if velocity is None else frozen(np.array(velocity, dtype=np.float64))
         return cls(box, frozen(np.ascontiguousarray(a)), float(diffusivity), drift, dt)
 
     @property
     def rates(self) -> FloatArray:
         """Decay rates lambda_k of the modes, same shape as the amplitudes."""
-        K, d = self.amplitudes.shape[0], self.amplitudes.ndim
-        square = np.square(np.arange(1, K + 1) * np.pi)
-        total = np.zeros_like(self.amplitudes)
-        for axis in range(d):
-            shape = [1] * d
-            shape[axis] = K
-            total = total + self.diffusivity * (square / self.box.side[axis] ** 2).reshape(shape)
-        if self.velocity is not None:
-            total = total + float(self.velocity @ self.velocity) / (4.0 * self.diffusivity)
-        return total
+        squares = np.square(np.arange(1, self.amplitudes.shape[0] + 1) * np.pi)
+        along = [self.diffusivity * (squares / side**2) for side in self.box.side]
+        flow = float(self._flow @ self._flow) / (4.0 * self.diffusivity)
+        return np.asarray(np.sum(np.meshgrid(*along, indexing="ij"), axis=0) + flow)
 
     def __call__(self, x: FloatArray, t: float, rate: int = 0) -> FloatArray:
         lam = self.rates
@@ -151,10 +148,7 @@ class SineSeries:
         for axis in range(1, s.shape[1]):
             waves = np.sin(s[:, axis : axis + 1] * k)
             out = np.einsum("nk,nkm->nm", waves, out.reshape(len(s), K, -1))
-        u: FloatArray = out[:, 0]
-        if self.velocity is not None:
-            u = u * np.exp(0.5 * (points - self.box.lower) @ self.velocity / self.diffusivity)
-        return u
+        return np.asarray(out[:, 0] * np.exp(0.5 * (points - self.box.lower) @ self._flow / self.diffusivity))
 
 
 def bumps(x: FloatArray) -> FloatArray:

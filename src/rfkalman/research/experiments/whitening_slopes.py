@@ -6,15 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+import rfkalman as rk
+
 from ...certificates import gram
 from ...core.streams import streams
-from ...domains import Box, Interval
-from ...features import ELUNetwork, GaussianRFF, bubble
 from ...features.base import Recipe
-from ...physics.pde import Heat
-from ...space.space import WhitenedSpace
-from ...space.whitening import whiten
-from ...statespace.values import Observation
 from ._figures import Curve, Panel
 from .base import Effort, Experiment, Outcome, Progress, Table, slope, slopes
 from .draws import SQUARE
@@ -22,34 +18,34 @@ from .streaming import euler_step, final_trace
 
 __all__ = ["EXPERIMENT"]
 
-LINE = Interval(0.0, 1.0)
+LINE = rk.Interval(0.0, 1.0)
 SENSORS = (100, 200, 400, 800, 1600, 3200)
 FLOORS = (1e-2, 1e-4, 1e-6)
 TARGET = 0.25  # Gram deviation wanted at the largest N_o when a floor is selected
 SIGMA, DT, N_TIMES = 1e-2, 0.002, 5
 
-FAMILIES: dict[str, tuple[Box, Callable[[int], Recipe], bool]] = {
-    "ELU 1-D, M = 40": (LINE, lambda s: ELUNetwork(40, 0.2, seed=s), True),
-    "RFF 1-D, M = 40": (LINE, lambda s: GaussianRFF(40, 0.1, seed=s), True),
-    "ELU 2-D, M = 80": (SQUARE, lambda s: ELUNetwork(80, 0.3, seed=s), True),
-    "RFF 2-D, M = 80": (SQUARE, lambda s: GaussianRFF(80, 0.125, seed=s), True),
-    "bubble RFF 2-D, M = 80": (SQUARE, lambda s: bubble(GaussianRFF(80, 0.125, seed=s)), False),
+FAMILIES: dict[str, tuple[rk.Box, Callable[[int], Recipe], bool]] = {
+    "ELU 1-D, M = 40": (LINE, lambda s: rk.ELUNetwork(40, 0.2, seed=s), True),
+    "RFF 1-D, M = 40": (LINE, lambda s: rk.GaussianRFF(40, 0.1, seed=s), True),
+    "ELU 2-D, M = 80": (SQUARE, lambda s: rk.ELUNetwork(80, 0.3, seed=s), True),
+    "RFF 2-D, M = 80": (SQUARE, lambda s: rk.GaussianRFF(80, 0.125, seed=s), True),
+    "bubble RFF 2-D, M = 80": (SQUARE, lambda s: rk.bubble(rk.GaussianRFF(80, 0.125, seed=s)), False),
 }
 
 
-def selected(domain: Box, recipe: Recipe, nonconforming: bool, rng: np.random.Generator) -> WhitenedSpace:
+def selected(domain: rk.Box, recipe: Recipe, nonconforming: bool, rng: np.random.Generator) -> rk.WhitenedSpace:
     """The lowest floor of the grid whose Gram deviation is below the target at the largest N_o."""
-    spaces = [whiten(Heat(domain), recipe, floor, nonconforming=nonconforming) for floor in FLOORS]
+    spaces = [rk.whiten(rk.Heat(domain), recipe, floor, nonconforming=nonconforming) for floor in FLOORS]
     x = rng.random((SENSORS[-1], domain.dimension))
     good = [space for space in spaces if gram.deviation(space(x)).deviation <= TARGET]
     return good[-1] if good else spaces[0]
 
 
-def trace(space: WhitenedSpace, n_obs: int, rng: np.random.Generator) -> float:
+def trace(space: rk.WhitenedSpace, n_obs: int, rng: np.random.Generator) -> float:
     """tr P after five analyses with fresh sensors each."""
     step = euler_step(space, DT)
     sensors = (rng.random((n_obs, space.dimension)) for _ in range(N_TIMES))
-    seen = (Observation(space(x), std=SIGMA) for x in sensors)
+    seen = (rk.Observation(space(x), std=SIGMA) for x in sensors)
     return final_trace([(step if k else None, obs, np.zeros(n_obs)) for k, obs in enumerate(seen)])
 
 
