@@ -90,13 +90,13 @@ def acts(asm: rk.Assimilator, n: int) -> Iterator[Act]:
             y[k % 3] = np.nan
         noise = {"noise_cov": cov} if k % 11 == 5 else {"noise_std": 0.1 if k % 13 else [0.1, 0.2, 0.3]}
         yield lambda f, y=y, noise=noise: f.observe(sensors, y, **noise)
-        if asm.lag and k % 9 == 8:
+        if asm.reorder and k % 9 == 8:
             late = rng.standard_normal(1)
             yield lambda f, t=t, late=late: f.observe(rk.points([[0.9]], ids=["b"]), late, noise_std=0.2, time=t - 0.15)
 
 
 def assert_same(a: rk.Assimilator, b: rk.Assimilator) -> None:
-    assert (a.time, a.counts, a.lag, a.model.start) == (b.time, b.counts, b.lag, b.model.start)
+    assert (a.time, a.counts, a.reorder, a.model.start) == (b.time, b.counts, b.reorder, b.model.start)
     assert a.log_evidence == b.log_evidence
     assert_array_equal(a.belief.mean, b.belief.mean)
     assert_array_equal(a.belief.root, b.belief.root)
@@ -163,7 +163,7 @@ def test_a_late_reading_is_still_placed_after_a_restart_and_one_too_late_refused
     for f in (whole, parts):
         f.observe(rk.points([[0.3]]), [1.5], noise_std=0.1, time=f.time - 0.37)
     assert_same(parts, whole)
-    with pytest.raises(TimeError, match=r"but lag is 0.45"):
+    with pytest.raises(TimeError, match=r"but reorder is 0.45"):
         parts.observe(rk.points([[0.3]]), [1.5], noise_std=0.1, time=parts.time - 0.5)
 
 

@@ -102,10 +102,10 @@ class _Form:
 _BY_CLASS: dict[type, _Form] = {}
 _BY_KIND: dict[str, _Form] = {}
 _BY_MARK: dict[str, _Form] = {}
-_Class = TypeVar("_Class", bound=type)
+_Coded = TypeVar("_Coded", bound=type)
 
 
-def coded(cls: _Class, mark: str = "", **entries: str) -> _Class:
+def coded(cls: _Coded, mark: str = "", **entries: str) -> _Coded:
     """Make a dataclass known to :func:`to_dict` and :func:`from_dict`; as a decorator, or for a class from elsewhere.
 
     Parameters
@@ -134,8 +134,6 @@ def to_dict(value: Any) -> Any:
         return value.settings()
     if isinstance(value, (tuple, list)):
         return [to_dict(entry) for entry in value]
-    if isinstance(value, Mapping):
-        return {name: to_dict(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     return FUNCTION if callable(value) else value
