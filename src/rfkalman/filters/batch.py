@@ -115,6 +115,7 @@ def solve(prior: Gaussian, sequence: Iterable[Batch]) -> BatchPosterior:
 
     Examples
     --------
+    >>> from rfkalman import Gaussian, LinearStep, Observation
     >>> sensor = Observation([[1.0]], std=1.0)
     >>> sequence = [(None, sensor, [3.0]), (LinearStep([1.0]), sensor, [3.0])]
     >>> posterior = solve(Gaussian([0.0], root=[[1.0]]), sequence)

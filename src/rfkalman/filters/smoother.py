@@ -51,6 +51,7 @@ def fixed_interval(analyses: Sequence[Gaussian], sequence: Iterable[Batch]) -> l
     --------
     A constant seen twice: the first belief learns of the second reading.
 
+    >>> from rfkalman import Gaussian, LinearStep, Observation
     >>> sensor = Observation([[1.0]], std=1.0)
     >>> sequence = [(None, sensor, [3.0]), (LinearStep([1.0]), sensor, [3.0])]
     >>> analyses = list(kalman.run(Gaussian([0.0], root=[[1.0]]), sequence))
@@ -94,6 +95,7 @@ def fixed_lag(
 
     Examples
     --------
+    >>> from rfkalman import Gaussian, LinearStep, Observation
     >>> sensor = Observation([[1.0]], std=1.0)
     >>> sequence = [(None, sensor, [3.0]), (LinearStep([1.0]), sensor, [3.0])]
     >>> [(n, round(float(belief.mean[0]), 12)) for n, belief in fixed_lag(Gaussian([0.0], root=[[1.0]]), sequence, 1)]
