@@ -81,7 +81,7 @@ def test_the_source_distribution_runs_its_own_tests(unpacked):
         "-q",
         "-p",
         "no:cacheprovider",
-        "tests/test_processes.py",
+        "tests/statespace/test_processes.py",
         "tests/problem/test_units.py",
     ]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

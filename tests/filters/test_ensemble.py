@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import sqrtm
 from tests.reference import Item, Record, random_record
-from tests.test_filters import as_sequence, deviation
+from tests.filters.test_filters import as_sequence, deviation
 
 from rfkalman.core.errors import DefinitenessError, ShapeError, ValueRangeError
 from rfkalman.filters import ensemble as ens

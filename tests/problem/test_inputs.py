@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("pint")
 
-from tests.workbooks import write_workbook
+from tests.io.workbooks import write_workbook
 
 from rfkalman.cli.app import run
 from rfkalman.core.errors import MissingExtraError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from tests import reference
 from tests.reference import Record, random_record
-from tests.test_filters import as_sequence, deviation, orthogonal
+from tests.filters.test_filters import as_sequence, deviation, orthogonal
 
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import batch, kalman, smoother
