@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from tests import reference
-from tests.reference import Record, random_record
 from tests.filters.test_filters import as_sequence, deviation
+from tests.reference import Record, random_record
 
 from rfkalman.core.errors import ShapeError
 from rfkalman.filters import batch

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import sqrtm
-from tests.reference import Item, Record, random_record
 from tests.filters.test_filters import as_sequence, deviation
+from tests.reference import Item, Record, random_record
 
 from rfkalman.core.errors import DefinitenessError, ShapeError, ValueRangeError
 from rfkalman.filters import ensemble as ens

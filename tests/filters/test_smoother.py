@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from tests import reference
-from tests.reference import Record, random_record
 from tests.filters.test_filters import as_sequence, deviation, orthogonal
+from tests.reference import Record, random_record
 
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import batch, kalman, smoother

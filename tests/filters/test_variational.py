@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from tests.reference import Record, random_record
 from tests.filters.test_filters import as_sequence, deviation
+from tests.reference import Record, random_record
 
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import batch, kalman, variational

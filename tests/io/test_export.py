@@ -31,11 +31,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
 from rfkalman.core.checks import EPS
-from rfkalman.core.errors import MissingExtraError, TimeError, ValueRangeError
+from rfkalman.core.errors import ExportError, MissingExtraError, TimeError, ValueRangeError
 from rfkalman.io import _export_plan
 from rfkalman.io._export_cf import axis_names, udunits
 from rfkalman.io._export_plan import iso, make_grid
-from rfkalman.io.export import ExportError, export, readings_to_frame, to_xarray
+from rfkalman.io.export import export, readings_to_frame, to_xarray
 from rfkalman.job import Clock, Labels, OutputPlan, SensorTable, Setup
 from rfkalman.model.field import exceedance
 from rfkalman.problem import Problem
@@ -396,7 +396,7 @@ def test_strips_and_unknowns_are_those_of_the_record(soil, tmp_path):
 
 def test_strips_do_not_depend_on_how_many_are_read_at_a_time(soil, tmp_path, monkeypatch):
     whole = export(soil.record, soil.setup, tmp_path / "a.csv", resolution=2)[1].read_text()
-    monkeypatch.setattr("rfkalman.io._export_tables._READINGS", 1)
+    monkeypatch.setattr("rfkalman.io.export_tables._READINGS", 1)
     assert export(soil.record, soil.setup, tmp_path / "b.csv", resolution=2)[1].read_text() == whole
 
 
@@ -668,7 +668,7 @@ def test_what_is_too_large_is_refused_before_anything_is_computed(cube, tmp_path
     ):
         with pytest.raises(ValueRangeError, match=complaint):
             export(cube, cube.setup, tmp_path / "a.nc", **options)
-    monkeypatch.setattr("rfkalman.io._export_tables.MAX_ROWS", 1000)
+    monkeypatch.setattr("rfkalman.io.export_tables.MAX_ROWS", 1000)
     with pytest.raises(ValueRangeError, match="1584 lines"):
         export(cube, cube.setup, tmp_path / "a.csv")
     assert cube.asked == [] and list(tmp_path.iterdir()) == []

@@ -15,21 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfkalman.core.errors import RFKalmanError, ValueRangeError
+from rfkalman.core.errors import ReadingsError, RFKalmanError, ValueRangeError
 from rfkalman.io import _csv, _lines
-from rfkalman.io._columns import ByteColumn, decimals
-from rfkalman.io.readings import (
-    REASONS,
-    Chunk,
-    Limits,
-    Position,
-    ReadingsError,
-    TableFormat,
-    from_frame,
-    read_csv,
-    read_jsonl,
-)
+from rfkalman.io.columns import ByteColumn, decimals
+from rfkalman.io.readings import REASONS, Limits, from_frame, read_csv, read_jsonl
+from rfkalman.io.tables import Chunk, Position
 from rfkalman.io.timestamps import TimeRule, Zone
+from rfkalman.job.plan import TableFormat
 
 HEADER = b"time,sensor_id,value\n"
 T0 = "2024-01-02T03:04:05Z"

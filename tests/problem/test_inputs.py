@@ -424,7 +424,7 @@ def test_a_workbook_too_large_to_unpack_is_refused_unread(tmp_path):
 
 def test_a_workbook_with_damaged_bytes_ends_in_a_sentence_or_in_its_own_cells(tmp_path):
     """Whatever stands in the file, no error and no warning of another package comes through."""
-    from rfkalman.io.readings import ReadingsError
+    from rfkalman.core.errors import ReadingsError
     from rfkalman.io.texts import cut_lines
 
     rows: list[list] = [["time", "b"], [START, 2.0], [START, ("A1", None)]]
@@ -560,7 +560,7 @@ def test_workbooks_of_another_writer_are_read_cell_by_cell(tmp_path):
     import openpyxl
     from openpyxl.worksheet.formula import ArrayFormula
 
-    from rfkalman.io.readings import ReadingsError
+    from rfkalman.core.errors import ReadingsError
     from rfkalman.io.texts import cut_lines, sheet_names
 
     book = openpyxl.Workbook()
@@ -594,7 +594,10 @@ def test_workbooks_of_another_writer_are_read_cell_by_cell(tmp_path):
 
 def test_a_workbook_is_cut_anywhere_and_gone_on_with_but_never_followed(tmp_path):
     """Small chunks cover it without gap or overlap; reading goes on after any of them; a growing one is refused."""
-    from rfkalman.io.readings import Position, ReadingsError, TableFormat, read_csv
+    from rfkalman.core.errors import ReadingsError
+    from rfkalman.io.readings import read_csv
+    from rfkalman.io.tables import Position
+    from rfkalman.job.plan import TableFormat
 
     layout = TableFormat(value="temperature_degC", zone="UTC", sheet="Data")
     table = xlsx(tmp_path)

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 import rfkalman as rk
-from rfkalman.io.readings import TableFormat, read_csv
+from rfkalman.io.readings import read_csv
 from rfkalman.job import Clock, SensorTable, Setup
+from rfkalman.job.plan import TableFormat
 from rfkalman.runs import Runner
 
 HOUR_NS = 3_600_000_000_000

@@ -13,11 +13,10 @@ import pytest
 from tests.runs.column import first_version, messy_lines, run, setup, write_table
 
 from rfkalman.cli.app import run as command
-from rfkalman.core.errors import RFKalmanWarning
+from rfkalman.core.errors import ResumeError, RFKalmanWarning, StoreError
 from rfkalman.io import store as module
-from rfkalman.io.store import Store, StoreError
+from rfkalman.io.store import Store
 from rfkalman.runs import Runner, RunRecord
-from rfkalman.runs.batches import ResumeError
 from rfkalman.runs.verify import verify
 
 HOURS, HALF = 40, 100

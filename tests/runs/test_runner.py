@@ -30,12 +30,13 @@ from tests.runs.column import (
 )
 
 import rfkalman as rk
-from rfkalman.core.errors import RFKalmanWarning
+from rfkalman.core.errors import ResumeError, RFKalmanWarning, StoreError
 from rfkalman.filters import kalman
-from rfkalman.io.readings import Position, read_csv
-from rfkalman.io.store import Store, StoreError
+from rfkalman.io.readings import read_csv
+from rfkalman.io.store import Store
+from rfkalman.io.tables import Position
 from rfkalman.runs import Runner, RunRecord
-from rfkalman.runs.batches import BatchFilter, ResumeError
+from rfkalman.runs.batches import BatchFilter
 
 POSTERIOR = ("analyses", "final")
 

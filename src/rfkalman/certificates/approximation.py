@@ -20,8 +20,6 @@ from ..space.space import WhitenedSpace
 from .exact_field import FineBasis, Trajectory, quadrature_finding, require_unforced
 from .findings import Finding
 
-__all__ = ["GraphResidual", "ProjectionError", "boundary_form", "graph_residual", "projection_error"]
-
 APPROXIMATION = "Effective-rank approximation class"
 GRAPH = "Graph-residual consistency certificate for L2-projection references"
 _BLOCK = 16384

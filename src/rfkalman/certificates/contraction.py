@@ -21,8 +21,6 @@ from .findings import Finding
 from .gram import ACCUMULATED, TIME_UNIFORM
 from .propagation import INITIAL
 
-__all__ = ["Contraction", "contraction", "estimation_bound"]
-
 THEOREM = "Posterior contraction and PDE consistency in mass-whitened RFM coordinates"
 
 _REMEDIES = {

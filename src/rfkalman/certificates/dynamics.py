@@ -23,8 +23,6 @@ from ..statespace.values import LinearStep
 from .exact_field import require_unforced
 from .findings import Finding
 
-__all__ = ["ObservedOrder", "Stability", "StepResiduals", "observed_order", "residuals", "spectral_norm", "stability"]
-
 CONSISTENCY = "Effective-rank dynamics consistency input"
 BIAS = "Deterministic effective-rank dynamics bias"
 

@@ -16,16 +16,6 @@ from ..domains import Window
 from ..features.base import FeatureMap
 from .findings import CHANCE
 
-__all__ = [
-    "Envelopes",
-    "drawn_envelopes",
-    "elu_envelope",
-    "elu_envelopes",
-    "elu_gradient_envelope",
-    "rff_envelopes",
-    "rff_gradient_envelope",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Envelopes:

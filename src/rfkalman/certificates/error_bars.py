@@ -21,8 +21,6 @@ from ..statespace.values import half_width
 from .contraction import THEOREM
 from .findings import Finding
 
-__all__ = ["ErrorBar", "error_bar", "pointwise_bias"]
-
 #: A plain interval that loses less coverage than this to bias is passed: a judgement, not a theorem.
 _COVERAGE_SLACK = 0.02
 

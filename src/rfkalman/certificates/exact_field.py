@@ -19,8 +19,6 @@ from ..space.rules import aligned_rule
 from ..space.space import Basis, WhitenedSpace
 from .findings import Finding
 
-__all__ = ["FineBasis", "SpaceTrajectory", "Trajectory", "quadrature_finding", "require_unforced"]
-
 #: A relative change of the projections on a second rule above this is reported as a failure.
 QUADRATURE_LIMIT = 1e-3
 _BLOCK = 16384

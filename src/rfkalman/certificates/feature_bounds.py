@@ -19,8 +19,6 @@ from ..space.space import WhitenedSpace
 from .approximation import APPROXIMATION
 from .findings import CHANCE, Finding
 
-__all__ = ["C_RF", "DiscardedTail", "MonteCarloBound", "discarded_tail", "elu_bound", "rff_bound"]
-
 RFF = "Gaussian RFF approximation and leverage certificate"
 ELU = "Conditional ELU/RFM approximation and leverage certificate"
 BUBBLE = "Dirichlet-bubble Gaussian RFF certificate"

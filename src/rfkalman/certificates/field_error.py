@@ -27,8 +27,6 @@ from .exact_field import Trajectory
 from .findings import CHANCE, Finding
 from .propagation import CovarianceRoots, ErrorPropagators
 
-__all__ = ["FieldError", "Truths", "exact_truth", "field_error"]
-
 #: An error above this multiple of the standard deviation that is claimed makes a band too narrow: a 90 % band whose
 #: error is 1.25 times too large still covers 81 %. A judgement, not a theorem.
 TOO_NARROW = 1.25

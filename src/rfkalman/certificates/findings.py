@@ -8,8 +8,6 @@ from typing import Any
 
 from ..core.checks import assign
 
-__all__ = ["CHANCE", "Finding", "shown"]
-
 #: What a failure probability is, for the message of :func:`~rfkalman.core.checks.as_share`.
 CHANCE = "the chance one is ready to take, such as 0.05"
 

@@ -27,21 +27,6 @@ from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import CHANCE, Finding
 from .propagation import require_window
 
-__all__ = [
-    "UNIVERSAL_CONSTANT",
-    "Accumulated",
-    "Deviation",
-    "Gram",
-    "SampleSize",
-    "Tails",
-    "accumulated",
-    "certify",
-    "chernoff",
-    "deviation",
-    "deviation_finding",
-    "sample_size",
-]
-
 SINGLE_ANALYSIS = "Conditional empirical Gram concentration"
 TIME_UNIFORM = "Time-uniform effective-rank Gram concentration"
 ACCUMULATED = "Per-time Gram versus accumulated information"

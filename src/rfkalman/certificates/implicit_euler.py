@@ -32,8 +32,6 @@ from .exact_field import FineBasis, Trajectory, require_unforced
 from .findings import Finding
 from .ritz import RITZ, Ritz, lowest_rate, ritz
 
-__all__ = ["Dynamics", "galerkin_route", "projection_route"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dynamics:

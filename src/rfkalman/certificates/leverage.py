@@ -35,8 +35,6 @@ from .envelopes import Envelopes, drawn_envelopes
 from .findings import Finding
 from .polynomials import degrees_of
 
-__all__ = ["Leverage", "Peak", "certified", "first_order", "found_finding", "realised", "two_envelopes"]
-
 _STATEMENT = "Effective-rank leverage event"
 LOOSE = 3.0
 POLYNOMIAL = "polynomials on a Chebyshev grid"

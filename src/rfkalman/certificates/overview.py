@@ -26,8 +26,6 @@ from .propagation import CovarianceRoots, ErrorPropagators, covariance_roots, er
 from .ritz import ritz
 from .words import Window, headline, sentences
 
-__all__ = ["Overview", "certify", "is_implicit_euler"]
-
 _Answer = TypeVar("_Answer")
 
 

@@ -30,8 +30,6 @@ from ..features.sine import SineMap
 from ..features.wrappers import Windowed
 from ..space.space import Basis
 
-__all__ = ["Degrees", "degrees_of", "tanh_tail", "wave_tail"]
-
 _LARGEST = 1 << 14
 #: Cutting a Chebyshev series at degree n enlarges no function by more than 4 + (4 / pi^2) log n, for n <= _LARGEST.
 _CUTTING = 8.0

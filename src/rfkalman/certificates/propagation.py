@@ -21,8 +21,6 @@ from ..core.linalg import compress_root, triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import Finding
 
-__all__ = ["CovarianceRoots", "ErrorPropagators", "covariance_roots", "error_propagators", "require_window"]
-
 INITIAL = "Initial bias"
 
 

@@ -20,8 +20,6 @@ from ..space.space import WhitenedSpace
 from .exact_field import FineBasis, Trajectory, quadrature_finding, require_unforced
 from .findings import Finding
 
-__all__ = ["Ritz", "lowest_rate", "ritz"]
-
 RITZ = "Conforming Galerkin consistency via Ritz approximation"
 
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from .field_error import PARTS, TOO_NARROW, FieldError
 from .findings import Finding
 
-__all__ = ["Window", "headline", "sentences"]
-
 
 class Window(NamedTuple):
     """What was looked at: analyses, fewest and most readings in one, coefficients, tr P after and before."""

@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import typer
 
-__all__ = ["Pipe", "Stop", "Stopped"]
-
 _SAID = b"rfkalman: stopping; what is begun is finished and written (once more ends at once)\n"
 _BLOCKS, _BYTES = 16, 1 << 16
 

@@ -24,8 +24,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..core.errors import RFKalmanError, RFKalmanWarning
 
-__all__ = ["COMMANDS", "app", "debug_option", "emit", "json_option", "progress_bar", "remark", "run", "say"]
-
 #: The commands in the order in which they are used; each is the function of this name in the module of this name.
 COMMANDS = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
 

@@ -13,7 +13,7 @@ import typer
 
 from ..core.checks import FloatArray
 from ..core.errors import ShapeError, ValueRangeError
-from ..io.export import guarded
+from ..io.export_tables import guarded
 from ..problem import Setup
 from ..problem.schema import LIMITS
 from . import shared

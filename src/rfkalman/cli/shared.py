@@ -17,25 +17,10 @@ from ..model.model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.certify import certify_problem
 from ..problem.tables import moment_ns, moments
-from ..report.page import SECTIONS, unknown_measures, write_report
+from ..report.page import SECTIONS, write_report
+from ..report.words import unknown_measures
 from ..runs.session import STORE, Run
 from .app import progress_bar, remark, say
-
-__all__ = [
-    "alarms_of",
-    "command_line",
-    "folder_option",
-    "load",
-    "moment",
-    "open_run",
-    "problem_argument",
-    "say_found",
-    "say_written",
-    "strict_option",
-    "verdict",
-    "write_outputs",
-    "write_page",
-]
 
 #: A posterior further than this from its prior deserves a word: the prior, or the model around it, may be wrong.
 SURPRISING = 3.0

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..core.errors import ValueRangeError
-from ..io.readings import is_workbook
+from ..io.workbook import is_workbook
 from ..runs.runner import Progress, Runner
 from ..runs.session import STORE, follow, table_reader
 from . import shared

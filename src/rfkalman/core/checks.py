@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from .errors import MissingExtraError, ShapeError, ValueRangeError
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 EPS = float(np.finfo(np.float64).eps)
 Record = TypeVar("Record")
 _P = ParamSpec("_P")

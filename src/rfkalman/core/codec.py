@@ -18,8 +18,6 @@ import numpy as np
 
 from .errors import ArchiveError
 
-__all__ = ["FUNCTION", "Stated", "Table", "coded", "from_dict", "to_dict"]
-
 #: What stands for a function.
 FUNCTION = "callable"
 

@@ -12,8 +12,6 @@ import shutil
 import time
 from pathlib import Path
 
-__all__ = ["delete", "part_of"]
-
 _LEFT = re.compile(r"(?:\.(\d+))?\.[0-9a-f]{8}\.part")
 #: Where processes cannot be asked for, a part that nobody has touched for so long is taken for a leftover.
 _FORGOTTEN = 86_400.0

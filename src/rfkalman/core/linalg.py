@@ -12,8 +12,6 @@ from scipy.linalg import lapack
 from .checks import EPS, FloatArray
 from .errors import DefinitenessError
 
-__all__ = ["cholesky", "compress_root", "psd_root", "qr_factor", "symmetrise", "triangularise"]
-
 
 def triangularise(rows: FloatArray, *, sort: bool = True) -> FloatArray:
     """Upper-triangular R (k, n) with R^T R = rows^T rows, k = min(rows.shape).

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 
 from .checks import FloatArray
 
-__all__ = ["grid_points", "in_blocks", "row_blocks"]
-
 
 def grid_points(lines: Iterable[ArrayLike]) -> FloatArray:
     """The points of a grid with these coordinates along each axis, (n_1 ... n_d, d); the last axis varies fastest.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["stream", "streams"]
-
 
 def stream(seed: int, name: str) -> np.random.Generator:
     """The random stream of one source; keyed by name, so that no other draw can shift it.

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
-from .rules import EDGES, IntArray, shape_functions
-
-__all__ = ["Locator"]
+from ..core.checks import FloatArray, IntArray
+from .rules import EDGES, shape_functions
 
 #: Point-cell pairs looked at together.
 _PAIRS = 200_000

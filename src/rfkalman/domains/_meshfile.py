@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray, missing_extra
 from ..core.errors import RFKalmanError, ValueRangeError
 
-__all__ = ["read"]
-
 #: Cell types by dimension, first and second order.
 _TYPES = {0: ("vertex",), 1: ("line", "line3"), 2: ("triangle", "triangle6"), 3: ("tetra", "tetra10")}
 _DIMENSION = {name: d for d, names in _TYPES.items() for name in names}

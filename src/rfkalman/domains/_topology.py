@@ -11,20 +11,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from ..core.checks import FloatArray, as_finite
+from ..core.checks import FloatArray, IntArray, as_finite
 from ..core.errors import ShapeError, ValueRangeError
-from .rules import EDGES, IntArray, bernstein, densities, determinants, folded, reference_rule, simplex_volumes
-
-__all__ = [
-    "cell_volumes",
-    "checked_cells",
-    "followers",
-    "oriented",
-    "outer_facets",
-    "polygonal",
-    "suspicions",
-    "tagged",
-]
+from .rules import EDGES, bernstein, densities, determinants, folded, reference_rule, simplex_volumes
 
 #: Vertices of the facets of a positive simplex, seen from outside; the last one of a line points up.
 _SIDES: dict[int, tuple[tuple[int, ...], ...]] = {

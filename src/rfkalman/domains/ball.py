@@ -16,8 +16,6 @@ from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, hal
 from .pieces import BoxPieces, ball_in_box
 from .rules import points_for_phase
 
-__all__ = ["Ball", "BallWindow"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ball(Domain):

@@ -21,22 +21,6 @@ from ..core.pieces import grid_points, row_blocks
 if TYPE_CHECKING:
     from .pieces import Pieces
 
-__all__ = [
-    "BoundaryRule",
-    "Corner",
-    "Domain",
-    "ListedBoundary",
-    "Rule",
-    "TensorRule",
-    "Window",
-    "bandwidth_of",
-    "half_phases",
-    "order_for",
-    "per_axis",
-    "require_inside",
-    "restore",
-]
-
 _BLOCK = 65536
 #: Coordinates per axis at which a rule is to be cut.
 Breaks = Sequence[Sequence[float]]

@@ -17,8 +17,6 @@ from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, hal
 from .pieces import BoxPieces
 from .rules import points_for_phase
 
-__all__ = ["Box", "BoxWindow", "Interval", "box_faces"]
-
 
 def box_faces(dimension: int) -> tuple[str, ...]:
     """Names of the faces of a box: x-, x+, y-, ..."""

@@ -14,8 +14,6 @@ from .base import BoundaryRule, Breaks, Corner, Domain, Order, half_phases, rais
 from .pieces import SimplexPieces, simplices_within
 from .rules import CellRule, FacetRule, cell_phases, grouped, points_for_phase, triangle_groups
 
-__all__ = ["GRADED_FROM", "STRAIGHT", "CellDomain", "chord_height", "find_corners", "turns", "uniform_barycentric"]
-
 #: Angles within this of pi are straight: the digits of a vertex allow no more.
 STRAIGHT = 1e-6
 #: Corners sharper than this are approached by halving. Weaker ones are what straight edges make of a smooth

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from ..core.checks import FloatArray, assign, frozen
+from ..core.checks import FloatArray, IntArray, assign, frozen
 from ..core.codec import Stated
 from ..core.errors import ValueRangeError
 from ._locate import Locator
@@ -20,9 +20,7 @@ from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, followers, oriented, outer_facets, polygonal, suspicions, tagged
 from .base import BoundaryRule, Corner, ListedBoundary, Order
 from .cells import GRADED_FROM, STRAIGHT, CellDomain, chord_height, find_corners, uniform_barycentric
-from .rules import IntArray, bernstein, determinants, shape_functions
-
-__all__ = ["Mesh"]
+from .rules import bernstein, determinants, shape_functions
 
 #: Where edges are curved, tangents of neighbours miss each other by the error of the mesh.
 _STRAIGHT_CURVED = 0.05

@@ -22,19 +22,6 @@ from ..core.pieces import grid_points, row_blocks
 from .base import Rule
 from .rules import cell_phases, children, determinants, gauss, points_for_phase, reference_rule, shape_functions
 
-__all__ = [
-    "BoxPieces",
-    "Pieces",
-    "PiecewiseRule",
-    "Refinement",
-    "SimplexPieces",
-    "ball_in_box",
-    "clipped",
-    "refined",
-    "simplices_within",
-    "unit_rule",
-]
-
 Function = Callable[[FloatArray], FloatArray]
 
 #: A first look divides the domain into at least this many pieces of six points per direction: what is wider than a

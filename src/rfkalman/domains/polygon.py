@@ -19,8 +19,6 @@ from .base import Corner, Window
 from .cells import GRADED_FROM, CellDomain, chord_height, find_corners, turns
 from .rules import simplex_volumes
 
-__all__ = ["Polygon", "PolygonWindow"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Polygon(CellDomain):

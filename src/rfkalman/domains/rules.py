@@ -19,28 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import roots_jacobi
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, IntArray, frozen
 from ..core.errors import ValueRangeError
 from ..core.pieces import in_blocks, row_blocks
 from .base import BoundaryRule, Rule
 
-__all__ = [
-    "EDGES",
-    "CellRule",
-    "FacetRule",
-    "Group",
-    "children",
-    "gauss",
-    "graded_triangle",
-    "grouped",
-    "points_for_phase",
-    "reference_rule",
-    "shape_functions",
-    "simplex_volumes",
-    "triangle_groups",
-]
-
-IntArray = NDArray[np.int64]
 EDGES: dict[int, tuple[tuple[int, int], ...]] = {
     0: (),
     1: ((0, 1),),

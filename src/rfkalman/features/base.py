@@ -20,8 +20,6 @@ from ..core.codec import Table, to_dict
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
 
-__all__ = ["FeatureMap", "FeatureSum", "Recipe", "RecipeSum", "RidgeMap", "restore"]
-
 
 class Recipe(ABC):
     """Features stated without a domain, in the user's unit of length; a value that never changes.

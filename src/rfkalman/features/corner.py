@@ -16,8 +16,6 @@ from ..domains.base import Domain
 from .base import Bounds, FeatureMap, Recipe, check_box, check_draw, smooth_step, times_window, whole_bandwidth
 from .fourier import FourierMap
 
-__all__ = ["CornerMap", "CornerRFF"]
-
 ComplexArray = NDArray[np.complex128]
 
 _ROOT2 = math.sqrt(2.0)

@@ -27,8 +27,6 @@ from .base import (
     whole_bandwidth,
 )
 
-__all__ = ["Constant", "ConstantMap", "FourierMap", "GaussianRFF", "PeriodicMap", "PeriodicRFF"]
-
 _ROOT2 = math.sqrt(2.0)
 
 

@@ -17,8 +17,6 @@ from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
 from .base import Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
 
-__all__ = ["CoordinateMap", "LogAxis", "LogRadius", "Mapped", "MappedMap", "log_axis", "log_radius", "mapped"]
-
 #: Points per axis of the grid on which a map is examined, in 1, 2 and 3 dimensions.
 _GRID = (1025, 129, 33)
 

@@ -15,8 +15,6 @@ from ..core.streams import stream
 from ..domains.base import Domain, bandwidth_of
 from .base import Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis
 
-__all__ = ["ELUMap", "ELUNetwork", "TanhMap", "TanhNetwork"]
-
 
 @dataclass(frozen=True, slots=True)
 class ELUNetwork(Recipe):

@@ -31,8 +31,6 @@ from .base import (
     whole_bandwidth,
 )
 
-__all__ = ["PatchMap", "Patches", "patches"]
-
 
 @dataclass(frozen=True, slots=True)
 class Patches(Recipe):

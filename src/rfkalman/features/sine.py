@@ -16,8 +16,6 @@ from ..domains.base import Domain
 from ..domains.box import box_faces
 from .base import Bounds, FeatureMap, Recipe, check_box, require_box, whole_bandwidth
 
-__all__ = ["DirichletSine", "SineMap"]
-
 _ROOT2 = math.sqrt(2.0)
 
 

@@ -13,8 +13,6 @@ from ..domains.base import Domain, Window
 from ..domains.box import box_faces
 from .base import Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
 
-__all__ = ["Bubble", "Windowed", "bubble"]
-
 
 def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ...]:
     """The names of the domain's parts that the patterns ask for, in the domain's order."""

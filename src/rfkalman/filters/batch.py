@@ -27,8 +27,6 @@ from ..core.linalg import compress_root
 from ..statespace.values import Gaussian, Observation
 from .kernels import LOG_2PI, Batch, finite_readings, require_step
 
-__all__ = ["BatchPosterior", "compressed_rows", "eliminate", "solve", "unit_noise_rows"]
-
 IntArray = NDArray[np.intp]
 # Rows wait in a buffer until they are worth a factorisation; below this many, calls cost more than work.
 _BUFFER_ROWS = 512

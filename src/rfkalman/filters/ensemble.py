@@ -28,8 +28,6 @@ from ..core.linalg import compress_root
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .kernels import INDICATOR_LIMIT, Batch, Scratch, finite_readings, move
 
-__all__ = ["Ensemble", "enkf", "etkf", "etkf_in_member_space", "forecast", "run", "sample"]
-
 # Rounding of an orthonormal basis is a few eps; a slip (a basis not normalised, not centred) is of order one.
 _BASIS_TOLERANCE = 1e-10
 

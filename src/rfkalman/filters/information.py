@@ -15,8 +15,6 @@ from ..statespace.values import Gaussian, Observation
 from .kalman import Analysis
 from .kernels import finite_readings, log_evidence, quadratic
 
-__all__ = ["analyse"]
-
 
 def analyse(prior: Gaussian, obs: Observation, y: ArrayLike) -> Analysis:
     """Condition a belief on one batch through its Gram matrix; same arguments as ``kalman.analyse``.

@@ -18,33 +18,7 @@ from ..core.checks import FloatArray, frozen, unchecked
 from ..core.errors import ShapeError
 from ..core.linalg import psd_root
 from ..statespace.values import Gaussian, LinearStep, Observation
-from .kernels import (
-    INDICATOR_LIMIT,
-    LOG_2PI,
-    Batch,
-    Kernel,
-    Scratch,
-    condition,
-    fast,
-    finite_readings,
-    log_evidence,
-    move,
-    orthogonal,
-    readings,
-)
-
-__all__ = [
-    "INDICATOR_LIMIT",
-    "Analysis",
-    "StreamsAnalysis",
-    "analyse",
-    "analyse_joseph",
-    "fast",
-    "forecast",
-    "orthogonal",
-    "run",
-    "run_streams",
-]
+from .kernels import LOG_2PI, Batch, Kernel, Scratch, condition, finite_readings, log_evidence, move, readings
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,23 +34,6 @@ from ..core.errors import DefinitenessError, ShapeError
 from ..core.linalg import compress_root, triangularise
 from ..statespace.values import LinearStep, Observation
 
-__all__ = [
-    "INDICATOR_LIMIT",
-    "Batch",
-    "Kernel",
-    "Scratch",
-    "Update",
-    "condition",
-    "fast",
-    "finite_readings",
-    "log_evidence",
-    "move",
-    "orthogonal",
-    "quadratic",
-    "readings",
-    "require_step",
-]
-
 #: One item of a record: the step that leads to it (None: no time passes), the sensors, and their readings.
 Batch = tuple[LinearStep | None, Observation, ArrayLike]
 

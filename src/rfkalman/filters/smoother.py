@@ -26,8 +26,6 @@ from . import kalman
 from .batch import compressed_rows, eliminate, unit_noise_rows
 from .kernels import Batch, require_step
 
-__all__ = ["fixed_interval", "fixed_lag"]
-
 _Analyse = Callable[[Gaussian, Observation, FloatArray], kalman.Analysis]
 
 

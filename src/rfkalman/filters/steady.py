@@ -25,8 +25,6 @@ from ..statespace.values import Gaussian, LinearStep, Observation
 from . import kalman
 from .kernels import Batch, finite_readings, log_evidence, quadratic
 
-__all__ = ["ConstantGain", "Recursion", "find", "run"]
-
 #: Largest admissible distance from the Riccati fixed point, relative to each coefficient's own scale.
 FIXED_POINT_TOLERANCE = 1e-12
 _FIRST_CHECK = 8

@@ -26,8 +26,6 @@ from ..core.linalg import compress_root, triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .kernels import Batch, finite_readings, require_step
 
-__all__ = ["VariationalPosterior", "four_d_var"]
-
 # A batch of few readings waits for others: a factorisation below this many rows costs more than its work.
 _BUFFER_ROWS = 256
 

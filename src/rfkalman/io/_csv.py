@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ._columns import WIDEST, ByteColumn, Mask
+from ..core.errors import ReadingsError
+from ..job.plan import TableFormat
 from ._lines import Block, unreadable
 from ._reasons import Reason
-from ._tables import Chunk, Lines, Position, ReadingsError, Table, TableFormat
-from ._workbook import Workbook
-
-__all__ = ["CsvTable", "read_sheet"]
+from .columns import WIDEST, ByteColumn, Mask
+from .tables import Chunk, Lines, Position, Table
+from .workbook import Workbook
 
 _QUOTE = ord('"')
 

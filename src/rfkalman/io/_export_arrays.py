@@ -16,8 +16,6 @@ from ._export_cf import Variable, coordinates, global_attributes, maps_of
 from ._export_files import Scratch, explained
 from ._export_plan import Maps, Slabs
 
-__all__ = ["dataset", "write_netcdf", "write_zarr"]
-
 Progress = Callable[[float], object]
 #: Side of a stored piece of a large map, by dimension of the domain.
 _SIDE = {1: 1 << 16, 2: 1024, 3: 128}

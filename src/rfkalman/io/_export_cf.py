@@ -13,19 +13,6 @@ from numpy.typing import NDArray
 from ..job import Clock
 from ._export_plan import Maps, iso
 
-__all__ = [
-    "Variable",
-    "axis_names",
-    "band_names",
-    "coordinates",
-    "duration",
-    "global_attributes",
-    "maps_of",
-    "moment",
-    "udunits",
-    "version",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from ..core.errors import RFKalmanError
+from ..core.errors import ExportError, RFKalmanError
 from ..core.files import delete, part_of
-from ._export_plan import ExportError
-
-__all__ = ["Scratch", "explained"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}

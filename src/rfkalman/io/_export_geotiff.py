@@ -16,8 +16,6 @@ from ._export_cf import band_names, moment, udunits, version
 from ._export_files import Scratch, explained
 from ._export_plan import Maps, Slabs
 
-__all__ = ["as_epsg", "write_tiffs"]
-
 Progress = Callable[[float], object]
 #: Files of one export.
 MAX_FILES = 10_000

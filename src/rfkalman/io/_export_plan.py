@@ -11,28 +11,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_count, as_finite, frozen
-from ..core.errors import ExportError, TimeError, ValueRangeError
+from ..core.checks import FloatArray, IntArray, as_count, as_finite, frozen
+from ..core.errors import TimeError, ValueRangeError
 from ..core.pieces import row_blocks
 from ..domains.base import Domain
 from ..job import Clock, Setup
 from ..model.field import Field, exceedance
 from ..statespace.values import half_width
-from .timestamps import IntArray, TimeRule, Zone
-
-__all__ = [
-    "MAX_POINTS",
-    "MAX_TIMES",
-    "MAX_VALUES",
-    "ExportError",
-    "Grid",
-    "Maps",
-    "Record",
-    "Slabs",
-    "chosen_times",
-    "iso",
-    "make_grid",
-]
+from .timestamps import TimeRule, Zone
 
 #: Points of a grid, whether inside the domain or not; a slab of them is held in memory.
 MAX_POINTS = 1 << 24

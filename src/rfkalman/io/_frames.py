@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ._tables import Chunk, Position, ReadingsError, Table, TableFormat
-
-__all__ = ["Frame"]
+from ..core.errors import ReadingsError
+from ..job.plan import TableFormat
+from .tables import Chunk, Position, Table
 
 
 class Frame(Table):

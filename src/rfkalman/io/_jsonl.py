@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..job.plan import TableFormat
 from ._lines import Block, unreadable
 from ._reasons import Reason
-from ._tables import Cells, Chunk, Lines, Part, TableFormat, name_text
-
-__all__ = ["JsonLines"]
+from .tables import Cells, Chunk, Lines, Part, name_text
 
 
 class _TwoKeys(ValueError):

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
 
+from ..core.errors import ReadingsError
+from ..job.plan import TableFormat
 from ._reasons import Reason
-from ._tables import EXCERPT, Position, ReadingsError, TableFormat, show
-
-__all__ = ["Block", "blocks", "header_line", "opened", "unreadable"]
+from .tables import EXCERPT, Position, show
 
 _BLOCK = 1 << 20
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -43,8 +43,6 @@ from ..space.galerkin import Term
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
 
-__all__ = ["load", "save"]
-
 FORMAT = "rfkalman"
 VERSION = 2
 #: Versions that :func:`load` reads.

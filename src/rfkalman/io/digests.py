@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
-from .timestamps import IntArray
-
-__all__ = ["reading_digests", "row_digest", "used_digest"]
+from ..core.checks import FloatArray, IntArray
 
 Column = tuple[Any, ...] | NDArray[Any]
 

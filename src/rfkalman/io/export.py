@@ -14,10 +14,8 @@ from ..job import Setup
 from ._export_arrays import dataset, write_netcdf, write_zarr
 from ._export_files import Scratch
 from ._export_geotiff import as_epsg, write_tiffs
-from ._export_plan import ExportError, Maps, Record
-from ._export_tables import frame, guarded, write_tables
-
-__all__ = ["FORMATS", "ExportError", "Record", "export", "guarded", "readings_to_frame", "to_xarray"]
+from ._export_plan import Maps, Record
+from .export_tables import frame, write_tables
 
 #: Suffix of a path -> format.
 FORMATS = {

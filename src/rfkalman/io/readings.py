@@ -16,27 +16,13 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from ..core.checks import as_count
+from ..job.plan import TableFormat
 from ._csv import CsvTable, read_sheet
 from ._frames import Frame
 from ._jsonl import JsonLines
 from ._lines import blocks, header_line, opened
-from ._tables import REASONS, Chunk, Limits, Position, ReadingsError, Rejected, TableFormat
-from ._workbook import is_workbook, require_readable_kind
-
-__all__ = [
-    "REASONS",
-    "Chunk",
-    "Limits",
-    "Position",
-    "ReadingsError",
-    "Rejected",
-    "TableFormat",
-    "from_frame",
-    "is_json_lines",
-    "is_workbook",
-    "read_csv",
-    "read_jsonl",
-]
+from .tables import Chunk, Position
+from .workbook import is_workbook, require_readable_kind
 
 
 def read_csv(

@@ -34,26 +34,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, frozen
-from ..online.readings import EVER, NEVER, STATUSES, IntArray, Status
+from ..core.checks import FloatArray, IntArray, frozen
+from ..core.errors import DamageError, StoreError
+from ..online.readings import EVER, NEVER, STATUSES, Status
 from ..statespace.values import Gaussian
-from ._access import DamageError, StoreError, damaged, discard, explained, locked
-from ._tables import Position, Rejected
+from .access import damaged, explained, locked
 from .digests import reading_digests, row_digest, used_digest
-
-__all__ = [
-    "STATUSES",
-    "AnalysisRow",
-    "BatchRows",
-    "DamageError",
-    "FileMark",
-    "Outcome",
-    "Source",
-    "Status",
-    "Store",
-    "StoreError",
-    "discard",
-]
+from .tables import Position, Rejected
 
 FORMAT = "rfkalman run"
 VERSION = 2

@@ -7,11 +7,8 @@ import json
 import os
 from collections.abc import Iterator
 
-from ._columns import number
-from ._tables import ReadingsError
-from ._workbook import Workbook, is_workbook, require_readable_kind
-
-__all__ = ["cut_lines", "json_lines", "number", "sheet_names"]
+from ..core.errors import ReadingsError
+from .workbook import Workbook, is_workbook, require_readable_kind
 
 
 def cut_lines(

@@ -26,11 +26,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.checks import IntArray
 from ..core.errors import ValueRangeError
-from ._columns import ByteArray, ByteColumn, IntArray, Mask, decimals, number
 from ._reasons import Reason
-
-__all__ = ["AMBIGUOUS", "DATES", "IntArray", "TimeRule", "Zone", "decided", "written_date"]
+from .columns import ByteArray, ByteColumn, Mask, decimals, number
 
 DAY_NS = 86_400_000_000_000
 SECOND_NS = 1_000_000_000

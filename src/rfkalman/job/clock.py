@@ -6,14 +6,9 @@ from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.errors import TimeError, ValueRangeError
-
-__all__ = ["EARLIEST_NS", "LATEST_NS", "Clock", "IntArray"]
-
-IntArray = NDArray[np.int64]
 
 #: Times beyond these cannot be held as 64-bit nanoseconds: years 1678 to 2262, with some room.
 EARLIEST_NS, LATEST_NS = -9_200_000_000_000_000_000, 9_200_000_000_000_000_000

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from ..core.errors import ReadingsError
 
-__all__ = ["InputPlan", "Labels", "Limits", "OutputPlan", "TableFormat"]
-
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "None")
 
 

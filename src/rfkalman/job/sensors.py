@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_finite
+from ..core.checks import FloatArray, IntArray, as_finite
 from ..core.errors import ShapeError, ValueRangeError
-from .clock import IntArray
-
-__all__ = ["SensorTable"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,8 +23,6 @@ from .clock import Clock
 from .plan import InputPlan, Labels, OutputPlan
 from .sensors import SensorTable
 
-__all__ = ["Setup"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:

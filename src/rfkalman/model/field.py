@@ -16,8 +16,6 @@ from ..core.pieces import in_blocks
 from ..space.space import Basis, WhitenedSpace
 from ..statespace.values import Gaussian, half_width
 
-__all__ = ["Field", "exceedance"]
-
 _ROWS = 8192
 
 

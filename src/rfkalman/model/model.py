@@ -25,8 +25,6 @@ from .priors import Prior
 from .sensors import Functional
 from .unknowns import Block, BoundBlock, declared_blocks, require_distinct
 
-__all__ = ["Model", "UnknownReport"]
-
 _REMEMBERED_SENSORS = 16
 
 

@@ -18,8 +18,6 @@ from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian
 from .field import Field
 
-__all__ = ["FromField", "FromFunction", "Prior", "Sobolev", "isotropic"]
-
 
 class Prior(Protocol):
     """Anything that becomes a Gaussian once the space is known."""

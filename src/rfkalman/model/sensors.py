@@ -25,8 +25,6 @@ from ..domains.base import require_inside
 from ..domains.pieces import unit_rule
 from ..space.space import Basis
 
-__all__ = ["Functional", "averages", "combine", "gradients", "points", "stack"]
-
 _ROWS = 16384
 
 

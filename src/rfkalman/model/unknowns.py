@@ -24,8 +24,6 @@ from ..space.traces import UnknownShape
 from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from .priors import Sobolev
 
-__all__ = ["Block", "BoundBlock", "LatentSource", "SensorOffset", "SourceField", "declared_blocks"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundBlock:

@@ -29,8 +29,6 @@ from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, Observation
 from .readings import oldest
 
-__all__ = ["Assimilator"]
-
 #: A noise below this fraction of the readings' own size is probably a variance, or another unit.
 _SUSPICIOUS_NOISE = 1e-5
 

@@ -23,23 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 
-__all__ = [
-    "EVER",
-    "NEVER",
-    "STATUSES",
-    "Examined",
-    "Judge",
-    "Reason",
-    "Status",
-    "Watermark",
-    "before_leap",
-    "oldest",
-    "trusted_end",
-]
-
-IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 #: What can become of a reading, in the order of their codes in a store.

@@ -19,8 +19,6 @@ from ..core.checks import FloatArray, as_count, as_finite, as_increasing, assign
 from ..core.codec import coded
 from ..core.errors import ShapeError, ValueRangeError
 
-__all__ = ["breaks_of", "inclusion", "layers", "modulated", "profile", "scaled"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class modulated:

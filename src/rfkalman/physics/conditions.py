@@ -25,8 +25,6 @@ from ..core.codec import coded
 from ..core.errors import ValueRangeError
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 
-__all__ = ["Condition", "Dirichlet", "Neumann", "Periodic", "Robin", "TimeSeries", "Unknown", "Value"]
-
 for _process in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk):
     coded(_process)
 

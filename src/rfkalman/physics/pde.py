@@ -27,8 +27,6 @@ from .coefficients import breaks_of, modulated
 from .conditions import Condition, Dirichlet, Periodic, Unknown, evaluate
 from .sources import Source
 
-__all__ = ["AdvectionDiffusion", "Heat", "LinearPDE"]
-
 #: A coefficient that varies in space: (N, d) points in, one value per point out.
 SpaceFunction = Callable[[FloatArray], ArrayLike]
 #: A source: (N, d) points and a time in, one value per point out.

@@ -21,8 +21,6 @@ from ..core.errors import ValueRangeError
 from ..domains import Domain
 from .conditions import TimeSeries, Unknown, checked_value
 
-__all__ = ["Bump", "Shape", "Source"]
-
 #: How far a bump reaches, in widths: 1e-10 of it lies beyond.
 _REACH = 6.5
 #: Gauss-Legendre points along each axis of a bump, in 1, 2 and 3 dimensions.

@@ -4,7 +4,7 @@ from ..core.checks import missing_extra
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 
 try:
-    from .errors import Complaint, ProblemError
+    from ..core.errors import Complaint, ProblemError
     from .file import Problem
 except ImportError as error:
     if (error.name or "").split(".")[0] not in ("pydantic", "pydantic_core", "pint", "tomli_w"):

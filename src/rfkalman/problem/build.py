@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.checks import FloatArray
-from ..core.errors import RFKalmanError
+from ..core.errors import Complaint, ProblemError, RFKalmanError
 from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model.model import Model
@@ -27,14 +27,12 @@ from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
 from .codec import condition_of, diffusion_of, domain_of, value_of
-from .errors import Complaint, ProblemError, several
+from .errors import several
 from .schema import VelocityTable, dotted
 from .tables import missing_files, moment_ns, moments, read_sensors, time_series, written
 
 if TYPE_CHECKING:
     from .file import Problem
-
-__all__ = ["build", "first_look"]
 
 #: The narrowest source, as a share of the domain: the time to crowd features around it grows as it narrows.
 _NARROWEST = 1e-5

@@ -11,17 +11,14 @@ from scipy.linalg import solve_triangular
 
 from ..certificates.field_error import Truths
 from ..certificates.overview import Overview, certify
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..core.linalg import triangularise
 from ..job import Setup
-from ..job.clock import IntArray
 from ..propagators import Exponential
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .file import Problem
-
-__all__ = ["certify_problem"]
 
 N_ANALYSES = 20
 #: The chance that the worst of the drawn fields is not as bad as stated, and the most fields that are drawn.

@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
 from ..filters import kalman
-from ..io.readings import Chunk, Position, from_frame, is_workbook
+from ..io.readings import from_frame
+from ..io.tables import Chunk, Position
+from ..io.workbook import is_workbook
 from ..job import Setup
 from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
 from ..runs.session import source_reader
@@ -30,8 +32,6 @@ from ..statespace.values import Gaussian, Observation
 
 if TYPE_CHECKING:
     from .file import Problem
-
-__all__ = ["CheckReport", "DataReport", "Finding", "UnknownOutlook", "check"]
 
 _PROBES = 300
 _SLOW_S = 0.1

@@ -42,8 +42,6 @@ from .schema import LIMITS
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["correlation_length", "crowded_lines", "space_of"]
-
 #: Corners milder than this need no features of their own (radians beyond a straight angle).
 _MILD = 0.2
 #: Length scale, in the coordinate asinh(r / scale), of features crowded around a source. A well of width 2 m in a box

@@ -27,8 +27,6 @@ from .tables import mesh, outline, time_series
 if TYPE_CHECKING:
     from .file import Problem
 
-__all__ = ["condition_of", "diffusion_of", "domain_of", "plain", "value_of"]
-
 #: Keys of a problem file for the fields of each process; the change of an integrated random walk is that after one unit
 #: of time, where its variance is std^2 t^3 / 3.
 _PROCESSES: dict[type[Process], tuple[str, dict[str, str]]] = {

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.errors import Complaint, ProblemError
-
-__all__ = ["Complaint", "ProblemError", "several"]
-
 
 def several(names: Sequence[str], most: int = 5) -> str:
     """The first names of a list, for a message.

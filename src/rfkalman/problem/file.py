@@ -18,9 +18,8 @@ import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from ..core.errors import RFKalmanError
+from ..core.errors import Complaint, ProblemError, RFKalmanError
 from .codec import plain
-from .errors import Complaint, ProblemError
 from .schema import (
     LIMITS,
     DomainSection,
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from ..runs.runner import Progress
     from ..runs.session import Run
     from .check import CheckReport
-
-__all__ = ["Problem"]
 
 _SENTENCES = {
     "missing": "is needed",

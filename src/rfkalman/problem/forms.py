@@ -15,13 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ..io.readings import ReadingsError, is_workbook
-from ..io.texts import cut_lines, json_lines, number, sheet_names
+from ..core.errors import Complaint, ProblemError, ReadingsError
+from ..io.columns import number
+from ..io.texts import cut_lines, json_lines, sheet_names
 from ..io.timestamps import DATES, written_date
+from ..io.workbook import is_workbook
 from ..job import InputPlan
-from .errors import Complaint, ProblemError
-
-__all__ = ["Table", "delimiter_of", "look", "trimmed"]
 
 _Guess = TypeVar("_Guess")
 _LONGEST_LINE = 100_000

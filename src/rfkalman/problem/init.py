@@ -19,8 +19,6 @@ from .forms import Table
 from .places import FARTHEST_M, local_plane
 from .units import Units, spelled
 
-__all__ = ["SECONDS", "ReadingGuess", "SensorGuess", "Times", "guess_readings", "guess_sensors"]
-
 _ID = ("id", "sensor_id", "sensor", "station", "station_id", "name", "well", "probe", "node")
 _FLAT = {"x": 0, "east": 0, "easting": 0, "y": 1, "north": 1, "northing": 1}
 _UPRIGHT = ("z", "depth", "height", "elevation", "altitude")

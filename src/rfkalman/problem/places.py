@@ -6,8 +6,6 @@ import numpy as np
 
 from ..core.checks import FloatArray
 
-__all__ = ["FARTHEST_M", "local_plane"]
-
 #: Metres from the origin beyond which the earth is no plane: distances across are 1e-3 too long there.
 FARTHEST_M = 500_000.0
 #: The ellipsoid of WGS 84: equatorial radius in metres, first eccentricity squared.

@@ -31,35 +31,6 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-__all__ = [
-    "LIMITS",
-    "BallDomain",
-    "BoxDomain",
-    "Condition",
-    "Features",
-    "FieldSection",
-    "Input",
-    "IntervalDomain",
-    "MeshDomain",
-    "Output",
-    "Physics",
-    "PointSource",
-    "PolygonDomain",
-    "PriorSection",
-    "ProcessNoise",
-    "Section",
-    "SensorEntry",
-    "Sensors",
-    "Series",
-    "SourceFieldSection",
-    "TimeSection",
-    "UnknownValue",
-    "VelocityTable",
-    "Written",
-    "dotted",
-    "with_values",
-]
-
 #: What a problem may ask for at most; beyond, it is a mistake or an attack.
 LIMITS = {
     "file_bytes": 4_000_000,

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.checks import FloatArray
+from ..core.errors import Complaint, ProblemError, ReadingsError
 from ..domains import Mesh, Polygon
-from ..io.readings import ReadingsError, is_workbook
-from ..io.texts import cut_lines, number
+from ..io.columns import number
+from ..io.texts import cut_lines
 from ..io.timestamps import TimeRule, Zone
+from ..io.workbook import is_workbook
 from ..job import Clock, TableFormat
 from ..physics.conditions import TimeSeries
-from .errors import Complaint, ProblemError
 from .forms import delimiter_of, trimmed
 from .places import FARTHEST_M, local_plane
 from .schema import LIMITS, Series, Written
 
 if TYPE_CHECKING:
     from .file import Problem
-
-__all__ = ["Columns", "mesh", "outline", "read_columns", "read_sensors", "time_series", "written"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import RFKalmanError
+from ..core.errors import Complaint, ProblemError, RFKalmanError
 from ..job.plan import TableFormat
-from .errors import Complaint, ProblemError
 from .forms import look
 from .init import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
 from .schema import LIMITS, Input
 from .units import Units
-
-__all__ = ["CHECK", "EXAMPLES", "FILL_IN", "copy_example", "example_file", "noticed", "problem_text", "to_fill_in"]
 
 #: The shipped examples, all synthetic.
 EXAMPLES = ("soil", "pumping", "plume", "city")

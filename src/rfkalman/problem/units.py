@@ -19,8 +19,6 @@ import pint
 
 from ..core.errors import ValueRangeError
 
-__all__ = ["DIMENSIONS", "LARGEST", "Units", "registry", "spelled"]
-
 #: Beyond this, and (of what must be positive) below one over it, a number is a slip: products of a few of them must
 #: still be numbers.
 LARGEST = 1e50

@@ -31,8 +31,6 @@ from ..core.errors import TimeError, TimeWarning, ValueRangeError
 from ..core.linalg import compress_root
 from ..statespace.values import Forcing, Generator, LinearStep, union
 
-__all__ = ["CachedSteps", "Kernel", "Propagator"]
-
 _CUT_GUARD = 1e-12  # a cut this close to an end of the gap (times max(1, |t|)) is that end
 _ROUNDED = 1e-9  # of a gap: so little beyond the end of a series is rounding
 _FORCING_BLOCK = 1024  # sub-steps whose forcing is evaluated in one call: bounds the memory of a long gap

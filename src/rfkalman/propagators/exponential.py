@@ -37,8 +37,6 @@ from .base import (
 )
 from .gaps import FunctionPush, SeriesPush, changing_step
 
-__all__ = ["Exponential", "phi_functions"]
-
 _MAX_NODES = 6  # beyond, interpolation in powers of time loses more digits than a node gains
 _TAYLOR_DEGREE = 15  # 0.5^16 / 16! is below 1e-18
 _GAUSS_NOISE = 7  # error of Gauss quadrature of e^{2 |A| s}, 2 |A| h <= 1: below 1e-19 relative

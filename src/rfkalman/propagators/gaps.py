@@ -38,8 +38,6 @@ from .base import (
     unmoved,
 )
 
-__all__ = ["FunctionPush", "SeriesPush", "changing_step"]
-
 _PANELS = 1 << 14  # of a function of time in one gap: the cap on its halving
 _BLOCK = 2048  # panels or pieces taken at once: bounds the memory of a long gap
 _MAX_HALVINGS = 40

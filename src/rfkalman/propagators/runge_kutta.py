@@ -23,8 +23,6 @@ from ..core.linalg import compress_root
 from ..statespace.values import Generator
 from .base import Kernel, Propagator, active_columns, check_max_step, diagonal_root, gauss_nodes, uncorrelated
 
-__all__ = ["ARS222", "ARS443", "SDIRK2", "SDIRK3", "CrankNicolson", "ImplicitEuler", "Tableau"]
-
 _NOISE_NODES = 2
 
 

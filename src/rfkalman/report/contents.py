@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.pieces import in_blocks
 from ..domains.base import Domain
-from ..io.store import STATUSES, Status
-from ..io.timestamps import IntArray
+from ..online.readings import STATUSES, Status
 from ..runs.record import RunRecord
 from ..statespace.values import Gaussian, half_width
 from .figures import Artist
@@ -22,19 +21,6 @@ from .words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:
     from ..job import Setup
-
-__all__ = [
-    "Frame",
-    "Frames",
-    "SensorRow",
-    "View",
-    "choose_strips",
-    "column_times",
-    "frame_times",
-    "frames_of",
-    "sensor_rows",
-    "starting",
-]
 
 #: Points along the longest side, at least and at most: of the last map, of the small multiples, of slices of a block.
 LAST, SMALL, SLICE = (141, 241), (41, 101), (41, 61)

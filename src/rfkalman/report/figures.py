@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
-from ..io.timestamps import IntArray
+from ..core.checks import FloatArray, IntArray
 from ..runs.record import Strip
 from ..statespace.values import half_width
 from .strokes import (
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .contents import Frames
-
-__all__ = ["COARSE", "NUMBERED", "SET_ASIDE", "SHARP", "Artist", "date_ticks", "drawn_of", "gaps"]
 
 #: Width of a picture in inches; 100 CSS pixels per inch where there is room.
 WIDTH = 5.6

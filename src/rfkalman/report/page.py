@@ -28,14 +28,11 @@ from . import sections as of
 from . import words
 from .contents import View
 from .strokes import percent
-from .words import unknown_measures
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from ..job import Setup
-
-__all__ = ["SECTIONS", "ReportError", "page", "render", "unknown_measures", "write_report"]
 
 #: How often ``progress`` is told something.
 SECTIONS = 8

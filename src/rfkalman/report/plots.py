@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["compare", "map_field", "save", "spectrum", "timeline"]
-
 #: Points along the longest side of a picture: finer than the eye at 4 inches, cheap for any rank.
 PICTURE = {1: 401, 2: 141, 3: 81}
 #: Cells along the longest side for calibration.

@@ -19,18 +19,6 @@ from .figures import COARSE, NUMBERED, SHARP
 from .strokes import Picture, percent, with_unit
 from .words import Measure, amount, for_figure, given, measured, rounded, share, span, unknown_measures
 
-__all__ = [
-    "again_section",
-    "assumed_section",
-    "certificate_section",
-    "data_section",
-    "field_section",
-    "head_section",
-    "sensor_section",
-    "time_section",
-    "unknown_section",
-]
-
 #: Columns of a time-depth picture.
 COLUMNS = 160
 THRESHOLDS = 6

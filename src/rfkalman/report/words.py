@@ -11,31 +11,11 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from ..core.checks import FloatArray
-from ..io.timestamps import IntArray
+from ..core.checks import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from ..job import Clock, Setup
     from ..model.unknowns import BoundBlock
-
-__all__ = [
-    "Measure",
-    "When",
-    "amount",
-    "clean",
-    "count",
-    "duration",
-    "for_figure",
-    "given",
-    "measured",
-    "number",
-    "pretty_unit",
-    "rounded",
-    "share",
-    "span",
-    "unknown_measures",
-    "utc",
-]
 
 #: Control characters, marks that turn the direction of text, and halves of surrogate pairs: none is for a page.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")

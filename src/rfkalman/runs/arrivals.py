@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..io.store import Store
-from ..online.readings import EVER, IntArray, Judge, Reason, Status, Watermark
-
-__all__ = ["Placed", "place"]
+from ..online.readings import EVER, Judge, Reason, Status, Watermark
 
 
 class Placed(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, IntArray, frozen
 from ..core.errors import ResumeError, ValueRangeError
 from ..filters import kalman
 from ..io.digests import reading_digests, used_digest
@@ -27,10 +27,8 @@ from ..job import Setup
 from ..model.model import Model
 from ..model.sensors import Functional
 from ..online.assimilator import Assimilator, Moment
-from ..online.readings import NEVER, IntArray, Status
+from ..online.readings import NEVER, Status
 from ..statespace.values import Gaussian, Observation
-
-__all__ = ["Analysed", "BatchFilter", "ResumeError", "predict"]
 
 #: Up to this many numbers the rows of all sensors are kept; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25

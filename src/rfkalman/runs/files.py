@@ -16,11 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ..io.readings import Chunk, Position
 from ..io.store import FileMark, Source
+from ..io.tables import Chunk, Position
 from .runner import Runner
-
-__all__ = ["FollowedFile", "read_whole"]
 
 #: Up to this size all that was read is compared at every look at a file that changed; of a longer one its last bytes.
 _COMPARED = 4 << 20

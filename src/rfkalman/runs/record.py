@@ -11,17 +11,15 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.errors import TimeError, ValueRangeError
 from ..io.store import Source, Store
 from ..job import Setup
 from ..model.field import Field
-from ..online.readings import EVER, NEVER, STATUSES, IntArray
+from ..online.readings import EVER, NEVER, STATUSES
 from ..statespace.values import Gaussian
 from .batches import BatchFilter
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
-
-__all__ = ["RunRecord", "SensorReadings", "Strip", "UnknownSeries"]
 
 #: Readings in memory at once when all are looked at.
 _AT_ONCE = 1 << 18

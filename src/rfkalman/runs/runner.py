@@ -40,18 +40,17 @@ from typing import NamedTuple, Self
 import numpy as np
 import scipy
 
-from ..core.checks import FloatArray
-from ..core.errors import RFKalmanWarning
-from ..io.readings import Chunk, Position
-from ..io.store import FileMark, Store, StoreError, discard
+from ..core.checks import FloatArray, IntArray
+from ..core.errors import ResumeError, RFKalmanWarning, StoreError
+from ..io.access import discard
+from ..io.store import FileMark, Store
+from ..io.tables import Chunk, Position
 from ..job import Setup
 from ..model.field import Field
-from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, IntArray, Reason, Watermark, before_leap, trusted_end
+from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, Reason, Watermark, before_leap, trusted_end
 from ..statespace.values import Gaussian
 from .arrivals import Placed, place
-from .batches import BatchFilter, ResumeError
-
-__all__ = ["Progress", "Runner"]
+from .batches import BatchFilter
 
 _BATCHES_PER_COMMIT = 256
 _ROWS_AT_ONCE = 65_536

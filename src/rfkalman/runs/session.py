@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from ..core.errors import RFKalmanWarning
-from ..io.readings import Chunk, Position, ReadingsError, from_frame, is_json_lines, is_workbook, read_csv, read_jsonl
-from ..io.store import StoreError
+from ..core.errors import ReadingsError, RFKalmanWarning, StoreError
+from ..io.readings import from_frame, is_json_lines, read_csv, read_jsonl
+from ..io.tables import Chunk, Position
+from ..io.workbook import is_workbook
 from ..job import Setup
 from ..model.field import Field
 from ..model.model import UnknownReport
 from .files import FollowedFile, read_whole
 from .record import RunRecord
 from .runner import Progress, Runner
-
-__all__ = ["STORE", "Run", "follow", "run", "source_reader", "table_reader"]
 
 #: Name of the store inside an output folder.
 STORE = "run.sqlite"

@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..io.store import Store
 from ..job import Setup
-from ..online.readings import IntArray, Reason, Status
-
-__all__ = ["Alarm", "Aside", "Consistency", "alarms_of", "aside_of", "consistency_of", "waiting_of"]
+from ..online.readings import Reason, Status
 
 #: The bands whose promise is counted, and their half width in standard deviations.
 LEVEL = 0.9

@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..io.store import DamageError, Store
+from ..core.errors import DamageError
+from ..io.store import Store
 from ..job import Setup
 from ..online.readings import EVER
 from .batches import BatchFilter
-
-__all__ = ["Verified", "verify"]
 
 #: After this many differing analyses the rest is not worth computing: what follows a wrong one is wrong, too.
 _ENOUGH = 3

@@ -27,19 +27,6 @@ from ..features.base import FeatureMap
 from ..physics.conditions import Robin
 from ..physics.pde import LinearPDE
 
-__all__ = [
-    "Assembly",
-    "Spectrum",
-    "Term",
-    "Trace",
-    "assemble",
-    "gram_spectrum",
-    "mass_matrix",
-    "project",
-    "svd_spectrum",
-    "trace_split",
-]
-
 AXES = "xyz"
 #: Below this floor the Gram route returns rounding noise as features.
 GRAM_FLOOR = 1e-10

@@ -24,8 +24,6 @@ from .traces import EdgeIntegral, Lift
 if TYPE_CHECKING:
     from .space import WhitenedSpace
 
-__all__ = ["Drivers", "EdgeLoad", "SourceLoad", "fine_order", "is_function", "judge_load", "warn_if_unresolved"]
-
 #: What a quadrature misses of a source or a first guess, relative to the integral of its size: said, and refused.
 LOAD_WARN, LOAD_REFUSE = 1e-3, 0.1
 #: Points per axis of the bounding box for functions on the boundary, by the number of axes.

@@ -8,8 +8,6 @@ from ..features.base import FeatureMap
 from ..physics.conditions import Dirichlet
 from ..physics.pde import LinearPDE
 
-__all__ = ["aligned_breaks", "aligned_rule", "roots", "traced_parts"]
-
 
 def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()

@@ -40,8 +40,6 @@ from .report import SpaceReport
 from .rules import aligned_rule, roots, traced_parts
 from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
 
-__all__ = ["Basis", "WhitenedSpace"]
-
 _EVALUATION_ROWS = 16384
 
 

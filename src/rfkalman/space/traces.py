@@ -22,8 +22,6 @@ from ..physics.conditions import TimeSeries, Unknown, Value, evaluate
 from ..statespace.values import Forcing, Series, union
 from . import galerkin
 
-__all__ = ["EdgeIntegral", "Lift", "Part", "UnknownShape", "correlated_modes"]
-
 #: A lifted field larger than this many times its data is refused: the data are not traces of smooth fields.
 ABSURD_LIFT = 10.0
 #: Weights of the lift's energy, in units of the squared resolution; smooth data take the first, jumps a later one.

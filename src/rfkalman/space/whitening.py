@@ -30,8 +30,6 @@ from .rules import aligned_breaks, aligned_rule, traced_parts
 from .space import WhitenedSpace, diagonalised
 from .traces import boundary_rules
 
-__all__ = ["FloorGrid", "whiten"]
-
 #: Default memory budget of assembly, in bytes.
 MEMORY = 256e6
 #: Orthonormality defects above these are warned about, or refused.

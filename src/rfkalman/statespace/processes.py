@@ -14,8 +14,6 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_nonnegative, as_positive, assign
 
-__all__ = ["Fixed", "IntegratedRandomWalk", "OrnsteinUhlenbeck", "Process", "RandomWalk"]
-
 
 class Process(ABC):
     """A scalar process in time; its state has ``dim`` components, the first is the value."""

@@ -41,8 +41,6 @@ from ..core.checks import (
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import cholesky, psd_root
 
-__all__ = ["Forcing", "Gaussian", "Generator", "LinearStep", "Observation", "Series", "half_width", "union"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian:

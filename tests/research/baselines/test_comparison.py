@@ -16,7 +16,8 @@ from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters import kalman
 from rfkalman.research.baselines import grid as gridlib
 from rfkalman.research.baselines import interpolation, kriging, letkf, pod
-from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.research.baselines.base import Batch
+from rfkalman.research.baselines.grid import FiniteDifferences
 from rfkalman.statespace.values import Observation
 
 BOX = rk.Box([0.0, 0.0], [1.0, 1.0])

@@ -16,7 +16,8 @@ import rfkalman as rk
 from rfkalman.core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.research.baselines import grid as gridlib
-from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.research.baselines.base import Batch
+from rfkalman.research.baselines.grid import FiniteDifferences
 from rfkalman.statespace.values import Gaussian
 
 EPS = np.finfo(float).eps

@@ -15,7 +15,8 @@ from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters.ensemble import Ensemble
 from rfkalman.research.baselines import grid as gridlib
 from rfkalman.research.baselines import letkf
-from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.research.baselines.base import Batch
+from rfkalman.research.baselines.grid import FiniteDifferences
 from rfkalman.statespace.values import Gaussian, Observation
 
 # Two exact routes in double precision (STYLE, tolerances).

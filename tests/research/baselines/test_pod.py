@@ -14,7 +14,8 @@ from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters import kalman
 from rfkalman.research.baselines import grid as gridlib
 from rfkalman.research.baselines import pod
-from rfkalman.research.baselines.grid import Batch, FiniteDifferences
+from rfkalman.research.baselines.base import Batch
+from rfkalman.research.baselines.grid import FiniteDifferences
 from rfkalman.statespace.values import Gaussian
 
 # Two exact routes in double precision (STYLE, tolerances).

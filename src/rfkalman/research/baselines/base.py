@@ -15,8 +15,6 @@ from ...core.errors import ShapeError
 from ...core.pieces import in_blocks
 from ...statespace.values import Gaussian, LinearStep, Observation
 
-__all__ = ["Batch", "LinearField", "any_points", "finite_readings", "sequence", "squared_distances"]
-
 #: Numbers held by the rows of one block of points: 32 MB.
 _BLOCK_NUMBERS = 4_000_000
 

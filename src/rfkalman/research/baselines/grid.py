@@ -34,8 +34,6 @@ from ...features.base import as_length_scale, lengths_per_axis
 from ...filters import kalman
 from .base import Batch, LinearField, sequence
 
-__all__ = ["DENSE_LIMIT", "Batch", "FiniteDifferences", "run"]
-
 #: Nodes up to which a dense (n, n) matrix is formed: 134 MB each.
 DENSE_LIMIT = 4096
 

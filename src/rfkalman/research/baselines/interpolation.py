@@ -21,8 +21,6 @@ from ...core.pieces import in_blocks
 from ...domains.box import Box
 from .base import finite_readings, squared_distances
 
-__all__ = ["InterpolatedField", "boundary_points", "inverse_distance", "linear"]
-
 _ROWS = 4096
 #: Readings left out one by one for the band; of more, evenly spaced ones are.
 _LEFT_OUT = 400

@@ -27,19 +27,6 @@ from ...core.linalg import cholesky
 from ...core.pieces import in_blocks
 from .base import finite_readings, squared_distances
 
-__all__ = [
-    "MAX_READINGS",
-    "Correlation",
-    "Covariance",
-    "KrigingField",
-    "estimate",
-    "krige",
-    "matern12",
-    "matern32",
-    "matern52",
-    "squared_exponential",
-]
-
 #: Readings up to which the N x N covariance of the readings is factorised.
 MAX_READINGS = 3000
 

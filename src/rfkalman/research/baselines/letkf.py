@@ -30,8 +30,6 @@ from ...statespace.values import Observation
 from .base import Batch, any_points, squared_distances
 from .grid import FiniteDifferences
 
-__all__ = ["analyse", "gaspari_cohn", "run", "taper"]
-
 #: Numbers held by one block of local matrices: 32 MB.
 _BLOCK_NUMBERS = 4_000_000
 

@@ -30,8 +30,6 @@ from ...filters import batch, kalman
 from ...physics.conditions import evaluate
 from .base import LinearField
 
-__all__ = ["coefficient_prior", "collocation_rows", "condition", "fit", "fit_scale", "laplacian"]
-
 
 def laplacian(features: FeatureMap, x: FloatArray, n_axes: int | None = None) -> FloatArray:
     """Laplace phi_j at the points x (n, d), over the first ``n_axes`` coordinates (all by default): exact, (n, M).

@@ -25,8 +25,6 @@ from ...statespace.values import Gaussian, LinearStep, Observation
 from .base import Batch, LinearField, sequence
 from .grid import FiniteDifferences
 
-__all__ = ["PODModel", "reduced_model", "snapshots"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PODModel:

@@ -14,8 +14,6 @@ from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_value
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Curve", "Panel", "bars", "panels"]
-
 COLOURS = (BLUE, ORANGE, GREEN, "#7b4fa3", "#8c6d1f", "#4d4d4d", "#c2378a", "#2f8f8f")
 MARKERS = "osD^vP*X"
 

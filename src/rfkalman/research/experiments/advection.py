@@ -22,8 +22,6 @@ from .heat import (
 )
 from .streaming import DT, SETTINGS, VELOCITY, advection_space, euler_step, nested
 
-__all__ = ["EXPERIMENT"]
-
 EXACT, ENSEMBLE = ("(3.54 +- 1.04)e-4", "2.6e-5", "1.67e-7"), ("(3.89 +- 1.05)e-4", "2.6e-5", "4.72e-7")
 
 

@@ -33,8 +33,6 @@ from .draws import HEAT, SQUARE, cell_centres
 from .streaming import DT, MARGIN, N_OBS, N_TIMES, RICH_FEATURES, RICH_FLOOR, SIGMA, heat_space, rich_space
 from .truth import SineSeries, bumps
 
-__all__ = ["EXPERIMENT", "SpaceModel", "crps", "methods", "record"]
-
 STD, LENGTH = 0.3, 0.1
 NODES = 31
 LEVEL = 0.9

@@ -16,20 +16,6 @@ from ._figures import Panel, bars, panels
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Effort",
-    "Experiment",
-    "Outcome",
-    "Progress",
-    "Row",
-    "Sample",
-    "Table",
-    "bar_panel",
-    "mean_and_error",
-    "slope",
-    "slopes",
-]
-
 T = TypeVar("T")
 Progress = Callable[[float, str], None]  # fraction done, what is being done
 

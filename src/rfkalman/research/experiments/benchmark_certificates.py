@@ -15,8 +15,6 @@ from .draws import ADVECTION, HEAT, SQUARE, VANILLA
 from .streaming import DT, N_TIMES, VELOCITY, advection_space, diffuse_prior, draw_stream, heat_space, sine_space
 from .truth import SineSeries, bumps
 
-__all__ = ["BENCHMARKS", "certify_benchmark"]
-
 BENCHMARKS: dict[str, Callable[[], WhitenedSpace]] = {
     "heat": lambda: heat_space(HEAT, HEAT.seeds[0]),
     "vanilla": lambda: heat_space(VANILLA, VANILLA.seeds[0]),

@@ -31,8 +31,6 @@ from .streaming import (
 )
 from .truth import SineSeries, bumps
 
-__all__ = ["EXPERIMENT", "dynamics_bias", "ritz_distance"]
-
 FINE = 64  # quadrature points per axis for comparisons with the truth
 
 

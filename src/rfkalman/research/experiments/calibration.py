@@ -16,8 +16,6 @@ from .base import Effort, Experiment, Outcome, Progress, Sample
 from .draws import HEAT, ORDER, SQUARE
 from .streaming import SETTINGS, draw_stream, etkf_final, heat_space, kalman_final, nested
 
-__all__ = ["EXPERIMENT"]
-
 LEVELS = (0.5, 0.9, 0.99)
 BINS = 12
 

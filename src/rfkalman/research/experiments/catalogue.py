@@ -21,8 +21,6 @@ from . import (
 )
 from .base import Effort, Experiment, Outcome
 
-__all__ = ["EXPERIMENTS", "find", "reproduce"]
-
 EXPERIMENTS: tuple[Experiment, ...] = tuple(
     module.EXPERIMENT
     for module in (

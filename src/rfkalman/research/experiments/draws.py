@@ -20,20 +20,6 @@ from ...core.checks import FloatArray
 from ...core.errors import QuadratureWarning
 from ...features.base import Recipe
 
-__all__ = [
-    "ADVECTION",
-    "FLOOR",
-    "GAMMA",
-    "HEAT",
-    "ORDER",
-    "QUADRATURE_LIMIT",
-    "SQUARE",
-    "VANILLA",
-    "Draws",
-    "cell_centres",
-    "matrices",
-]
-
 SQUARE = rk.Box(np.zeros(2), np.ones(2))
 GAMMA, FLOOR, ORDER = 8.0, 1e-6, 24
 REFERENCE_ORDER, QUADRATURE_LIMIT = 128, 1e-13

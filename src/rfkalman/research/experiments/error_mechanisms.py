@@ -11,8 +11,6 @@ from ._figures import Curve, Panel
 from .base import Effort, Experiment, Outcome, Progress, slope
 from .streaming import euler_step, final_trace
 
-__all__ = ["EXPERIMENT"]
-
 MODES = (4, 8, 16, 32, 64)
 REFERENCE_MODES = 128
 STEPS = (4, 8, 16, 32, 64)

@@ -31,8 +31,6 @@ from .streaming import (
     trace,
 )
 
-__all__ = ["EXPERIMENT", "Line", "etkf_study", "exact_study", "lines_table", "median_seconds", "time_table"]
-
 MEMBERS = (50, 100, 200, 500, 1000)
 ENSEMBLES = 3
 EXACT = ("(3.44 +- 1.0)e-4", "2.5e-5", "1.84e-7")

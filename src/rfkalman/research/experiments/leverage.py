@@ -9,8 +9,6 @@ from .base import Effort, Experiment, Outcome, Progress, bar_panel
 from .draws import ADVECTION, FLOOR, GAMMA, HEAT, VANILLA, cell_centres
 from .streaming import heat_space
 
-__all__ = ["EXPERIMENT"]
-
 COVER = 201
 CASES = {"bubble M = 80": ADVECTION, "bubble M = 120": HEAT, "vanilla M = 80": VANILLA}
 PUBLISHED = "bubble M = 80"  # "the reference M = 80, tau = 1e-6 draw used below"

@@ -18,8 +18,6 @@ from .base import Outcome, Row
 from .catalogue import find
 from .summary import summarise
 
-__all__ = ["as_html", "as_json", "as_markdown", "as_text", "number", "summary_text", "write"]
-
 
 def number(value: float | None) -> str:
     """Four significant digits; nothing for None.

@@ -8,8 +8,6 @@ from ._figures import Curve, Panel
 from .base import Effort, Experiment, Outcome, Progress
 from .draws import ADVECTION, GAMMA, HEAT, ORDER, QUADRATURE_LIMIT, REFERENCE_ORDER, VANILLA
 
-__all__ = ["EXPERIMENT"]
-
 ORDERS = (12, 16, 20, 24, 28, 32)
 CASES = {"bubble M = 120": HEAT, "bubble M = 80": ADVECTION, "vanilla M = 80": VANILLA}
 

@@ -10,8 +10,6 @@ from .base import Effort, Experiment, Outcome, Progress, Sample, slopes
 from .draws import HEAT
 from .streaming import SETTINGS, draw_stream, etkf_final, heat_space, kalman_final, nested, trace
 
-__all__ = ["EXPERIMENT"]
-
 SIGMAS = (1e-3, 1e-2, 1e-1)
 SENSORS = (6, 12, 24, 48, 96)
 TAIL = (96, 192, 384, 768)

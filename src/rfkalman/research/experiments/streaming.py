@@ -27,25 +27,6 @@ from .base import Sample
 from .draws import FLOOR, GAMMA, ORDER, SQUARE, Draws
 from .truth import bumps
 
-__all__ = [
-    "SETTINGS",
-    "Stream",
-    "advection_space",
-    "diffuse_prior",
-    "draw_stream",
-    "etkf_final",
-    "final_trace",
-    "heat_space",
-    "kalman_final",
-    "last",
-    "map_final",
-    "nested",
-    "rich_space",
-    "sampled",
-    "sine_space",
-    "trace",
-]
-
 _Belief = TypeVar("_Belief")
 Item = tuple[rk.LinearStep | None, rk.Observation, FloatArray]
 Pairs = list[list[tuple[rk.WhitenedSpace, int]]]  # (space, seed), one row per draw

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from .base import Outcome, Row
 from .catalogue import find
 
-__all__ = ["POSITIONING", "Summary", "summarise"]
-
 #: The paper's positioning table ("Positioning against the closest prior work") and what the library has of each row.
 POSITIONING: tuple[tuple[str, str, bool, str], ...] = (
     ("BPIELM", "closed form, static", True, "baselines.pielm, one snapshot and in space and time; compared in honest"),

@@ -12,8 +12,6 @@ from ...core.checks import FloatArray, as_count, frozen
 from ...core.errors import ValueRangeError
 from ...domains import Box
 
-__all__ = ["SineSeries", "bumps"]
-
 #: Digits that the factor e^(b.x / 2 nu) may cost: rounding of 1e-16 then stays below 1e-8 of the field.
 _DIGITS = 8.0
 #: Largest share of the field that the modes left out may have; the same factor multiplies them.

@@ -16,8 +16,6 @@ from .base import Effort, Experiment, Outcome, Progress, Table, slope, slopes
 from .draws import SQUARE
 from .streaming import euler_step, final_trace
 
-__all__ = ["EXPERIMENT"]
-
 LINE = rk.Interval(0.0, 1.0)
 SENSORS = (100, 200, 400, 800, 1600, 3200)
 FLOORS = (1e-2, 1e-4, 1e-6)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ..core.errors import DamageError, StoreError
 
-__all__ = ["DamageError", "StoreError", "damaged", "discard", "explained", "locked"]
-
 
 def locked(place: Path) -> int:
     """An open file that holds the writer's lock of a store; the system drops it when the process ends, however."""

@@ -14,29 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.errors import ReadingsError
-from ..job.plan import Limits, TableFormat
-from ._columns import WIDEST, ByteColumn, IntArray, decimals, number
+from ..job.plan import TableFormat
 from ._reasons import Reason
+from .columns import WIDEST, ByteColumn, decimals, number
 from .timestamps import TimeRule, Zone, decided
-
-__all__ = [
-    "REASONS",
-    "Cells",
-    "Chunk",
-    "Limits",
-    "Lines",
-    "Part",
-    "Position",
-    "ReadingsError",
-    "Rejected",
-    "Table",
-    "TableFormat",
-    "find_column",
-    "name_text",
-    "show",
-]
 
 #: Why a line, or a cell of a wide line, is not a reading: all there is.
 REASONS = tuple(str(reason) for reason in Reason)

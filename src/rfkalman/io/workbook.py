@@ -13,9 +13,7 @@ from typing import Any, Self, TypeAlias
 from xml.etree.ElementTree import ParseError
 
 from ..core.checks import missing_extra
-from ._tables import ReadingsError
-
-__all__ = ["Workbook", "is_workbook", "require_readable_kind"]
+from ..core.errors import ReadingsError
 
 #: Unpacked bytes of all parts; a sheet of a million rows has about 100 MB.
 _LARGEST = 2_000_000_000

@@ -9,11 +9,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 
-__all__ = ["WIDEST", "ByteArray", "ByteColumn", "IntArray", "Mask", "decimals", "number"]
-
-IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.checks import FloatArray, missing_extra
+from ..core.checks import FloatArray, IntArray, missing_extra
 from ..core.errors import ValueRangeError
 from ..job import Clock
 from ._export_cf import axis_names, band_names, duration, global_attributes, udunits
 from ._export_files import Scratch, explained
 from ._export_plan import Maps, Record, Slabs, iso
-from .timestamps import IntArray
-
-__all__ = ["frame", "guarded", "write_tables"]
 
 Progress = Callable[[float], object]
 #: Lines of a table of maps; more are better held by NetCDF or Zarr.
