@@ -18,7 +18,10 @@ from ..core.checks import FloatArray, frozen, unchecked
 from ..core.errors import ShapeError
 from ..core.linalg import psd_root
 from ..statespace.values import Gaussian, LinearStep, Observation
+from .kernels import INDICATOR_LIMIT as INDICATOR_LIMIT
 from .kernels import LOG_2PI, Batch, Kernel, Scratch, condition, finite_readings, log_evidence, move, readings
+from .kernels import fast as fast
+from .kernels import orthogonal as orthogonal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
