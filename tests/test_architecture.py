@@ -16,7 +16,8 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
     "model": {"xarray"},
-    "report": {"matplotlib", "jinja2", "markupsafe", "PIL"},
+    "pictures": {"matplotlib", "PIL"},
+    "report": {"matplotlib", "jinja2", "markupsafe"},
     "research": {"matplotlib"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.checks import FloatArray
-from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_values, new_figure, rule
+from ...pictures.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_values, new_figure, rule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

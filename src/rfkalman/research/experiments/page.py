@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from ...pictures.strokes import picture
 from ...report import save
 from ...report.page import page, render
-from ...report.strokes import picture
 from .base import Outcome, Row
 from .catalogue import find
 from .summary import summarise
