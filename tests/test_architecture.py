@@ -183,3 +183,4 @@ def test_every_public_callable_is_documented():
         thing = getattr(rfkalman, name)
         first = thing.__doc__.strip().splitlines()[0]
         assert len(first) > 15 and not first.startswith(name + "("), name
+        assert ">>>" in thing.__doc__, f"help(rk.{name}) has no example"

@@ -94,6 +94,18 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
     -------
     Path
         Where it was written.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> import pathlib, tempfile
+    >>> space = rk.whiten(rk.Heat(rod), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = pathlib.Path(folder) / "space.npz"
+    ...     _ = save(place, space)
+    ...     load(place).rank == space.rank
+    True
     """
     arrays: dict[str, Any] = {}
     header: dict[str, Any] = {"format": FORMAT, "version": VERSION}
@@ -140,6 +152,18 @@ def load(
     model : Model, optional
         Needed when the model of a saved assimilator, or its propagator, is of a
         class of its own; it must be the same model.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> import pathlib, tempfile
+    >>> space = rk.whiten(rk.Heat(rod), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = pathlib.Path(folder) / "space.npz"
+    ...     _ = save(place, space)
+    ...     load(place, pde=space.pde).transform.shape == space.transform.shape
+    True
     """
     header, arrays = _read(Path(path))
     kind = header.get("kind")

@@ -29,6 +29,15 @@ class Field:
     belief : Gaussian
         Law of the coefficients, of the space or of the space and its lifts.
     time : float
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> field = Field(space, rk.isotropic(1.0).on(space))
+    >>> field.mean([[0.5]]), field.std([[0.0]]) < 1e-12
+    (array([0.]), array([ True]))
     """
 
     space: WhitenedSpace

@@ -64,6 +64,15 @@ class Model:
         Latent sources and sensor offsets; unknown boundary values and sources come with the PDE.
 
     The state is (coefficients of the field, block after block).
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> model = Model(space, rk.isotropic(1.0), blocks=[rk.SensorOffset(["A"], std=0.2)])
+    >>> model.dim - space.rank, model.step(0.0, 0.1).F.shape == (model.dim, model.dim)
+    (1, True)
     """
 
     def __init__(

@@ -33,6 +33,14 @@ class isotropic:
     The basis is orthonormal, so the *field* then has a mean square of std^2 r:
     a std of 1 at rank 61 means a field std of about 7.8. ``space.report()``
     prints it. As a process noise, the variance is per unit of time.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> isotropic(std=2.0).on(space).std[:3]
+    array([2., 2., 2.])
     """
 
     std: float
@@ -62,6 +70,15 @@ class Sobolev:
         Correlation length, in the units of the coordinates.
     smoothness : float
         Larger is smoother; above d/2 samples are continuous fields.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> belief = Sobolev(std=3.0, length=0.2).on(space)
+    >>> round(float((belief.std**2).sum()) ** 0.5, 12)
+    3.0
     """
 
     std: float
@@ -96,6 +113,15 @@ class FromFunction:
 
     What of u the space cannot represent is lost; ``field.error(u)`` of the
     prior's field tells how much.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> belief = FromFunction(lambda x: x[:, 0] * (1.0 - x[:, 0]), isotropic(0.1)).on(space)
+    >>> rk.Field(space, belief).mean([[0.5]]).round(4)
+    array([0.25])
     """
 
     function: Callable[[FloatArray], ArrayLike]
@@ -108,7 +134,18 @@ class FromFunction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromField:
-    """A posterior on another space, carried over by projection; both must cover the same points."""
+    """A posterior on another space, carried over by projection; both must cover the same points.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> old = rk.Field(space, Sobolev(std=1.0, length=0.3).on(space))
+    >>> finer = rk.whiten(space.pde, rk.bubble(rk.GaussianRFF(60, length_scale=0.2)), 1e-8)
+    >>> old.std([[0.5]]).round(3), rk.Field(finer, FromField(old).on(finer)).std([[0.5]]).round(3)
+    (array([1.301]), array([1.301]))
+    """
 
     field: Field
 

@@ -79,6 +79,11 @@ def points(sensors: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
         Inside the closed domain. N = 0 is a batch without readings.
     ids : sequence of str, optional
         Names of the sensors; they appear in errors and travel with the readings.
+
+    Examples
+    --------
+    >>> points([[0.2, 0.5], [0.7, 0.5]], ids=["A", "B"]).n
+    2
     """
     x = _positions("sensors", sensors)
     return _Points(len(x), _names(ids, len(x)), x)
@@ -93,6 +98,13 @@ def gradients(sensors: ArrayLike, direction: int | ArrayLike, ids: Sequence[str]
     direction : int, (d,) or (N, d) array_like
         The axis, or the vector the gradient is multiplied with (not normalised:
         pass -diffusivity times a unit vector for a heat flux).
+
+    Examples
+    --------
+    The flux through a wall of conductivity 2 at two heights:
+
+    >>> gradients([[0.0, 0.2], [0.0, 0.7]], direction=[-2.0, 0.0]).n
+    2
     """
     x = _positions("sensors", sensors)
     if isinstance(direction, (int, np.integer)):
@@ -115,6 +127,13 @@ def averages(lower: ArrayLike, upper: ArrayLike, ids: Sequence[str] | None = Non
 
     Where a box reaches across a notch, a hole or a curved wall, the average is over the part of it that lies in the
     domain; corners outside the bounding box of the domain are refused.
+
+    Examples
+    --------
+    The mean over a stretch of a rod:
+
+    >>> averages([[0.2]], [[0.4]]).n
+    1
     """
     a, b = _positions("lower", lower), _positions("upper", upper)
     if a.shape != b.shape:
@@ -145,7 +164,13 @@ def combine(weights: ArrayLike, functional: Functional) -> Functional:
 
 
 def stack(*functionals: Functional) -> Functional:
-    """One batch of readings of different kinds, in the order given."""
+    """One batch of readings of different kinds, in the order given.
+
+    Examples
+    --------
+    >>> stack(points([[0.2], [0.7]]), averages([[0.2]], [[0.4]])).n
+    3
+    """
     if not functionals:
         raise ShapeError("stack needs at least one functional.")
     _require_functionals("stack", *functionals)

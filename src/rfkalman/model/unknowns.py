@@ -106,6 +106,16 @@ class LatentSource(Block):
     process : Process, optional
         How the strength moves; ``Fixed()`` by default.
     name : str
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> leak = LatentSource(lambda x: x[:, 0], prior=2.0, name="leak")
+    >>> model = rk.Model(space, rk.isotropic(1.0), blocks=[leak])
+    >>> float(model.unknowns(model.initial, 0.0)["leak"].std[0])
+    2.0
     """
 
     shape: Shape
@@ -135,6 +145,15 @@ class SourceField(Block):
         Of the Sobolev prior in space.
     modes : int, optional
         Keep only this many of the strongest modes; by default those that carry all but a thousandth of the variance.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> model = rk.Model(space, rk.isotropic(1.0), blocks=[SourceField(std=0.5, length=0.3, time=1.0, modes=4)])
+    >>> model.dim - space.rank
+    4
     """
 
     std: float
@@ -175,6 +194,15 @@ class SensorOffset(Block):
         Standard deviation of an offset at the start.
     process : Process, optional
         ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> model = rk.Model(space, rk.isotropic(1.0), blocks=[SensorOffset(["A", "B"], std=0.2)])
+    >>> model.unknowns(model.initial, 0.0)["offset"].std
+    array([0.2, 0.2])
     """
 
     sensors: Sequence[str]

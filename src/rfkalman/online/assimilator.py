@@ -67,6 +67,17 @@ class Assimilator:
     constant_gain : bool
         Let fixed sensors at a fixed gap switch to a constant gain once the
         covariance is the Riccati fixed point to 1e-12.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> filt = Assimilator(space, prior=rk.Sobolev(std=2.0, length=0.2))
+    >>> filt.advance(0.5)
+    >>> _ = filt.observe(rk.points([[0.3], [0.6]]), [1.0, 1.2], noise_std=0.1)
+    >>> filt.posterior().mean([[0.3], [0.6]]).round(1)
+    array([1. , 1.2])
     """
 
     def __init__(

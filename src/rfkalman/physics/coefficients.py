@@ -25,6 +25,12 @@ class modulated:
     """A coefficient that changes in time by a factor: ``base`` as usual, times ``factor(t)``.
 
     The operator is assembled once; a new time only changes the weight of its term.
+
+    Examples
+    --------
+    >>> daily = modulated(0.5, lambda t: 1.0 + 0.2 * t)
+    >>> daily.base * daily.factor(1.0)
+    0.6
     """
 
     base: Any
@@ -75,7 +81,14 @@ class layers:
 @coded
 @dataclass(frozen=True, slots=True, eq=False)
 class profile:
-    """A coefficient given at knots along an axis, linear in between (in its logarithm with ``log=True``)."""
+    """A coefficient given at knots along an axis, linear in between (in its logarithm with ``log=True``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> profile(0, [0.0, 1.0], [1.0, 3.0])(np.array([[0.5]]))
+    array([2.])
+    """
 
     axis: int
     knots: ArrayLike
@@ -102,7 +115,14 @@ class profile:
 @coded
 @dataclass(frozen=True, slots=True, eq=False)
 class inclusion:
-    """A coefficient with another value inside an axis-parallel box."""
+    """A coefficient with another value inside an axis-parallel box.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inclusion([0.2, 0.2], [0.4, 0.4], inside=10.0, outside=1.0)(np.array([[0.3, 0.3], [0.8, 0.3]]))
+    array([10.,  1.])
+    """
 
     lower: ArrayLike
     upper: ArrayLike

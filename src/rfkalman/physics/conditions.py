@@ -84,6 +84,12 @@ class Unknown(Condition):
     length : float, optional
         Correlation length along the part, in the units of the coordinates; by
         default the part has one common value.
+
+    Examples
+    --------
+    >>> wall = Unknown((10.0, 2.0), RandomWalk(std=0.5))
+    >>> wall.mean, wall.std
+    (10.0, 2.0)
     """
 
     prior: float | tuple[float, float]
@@ -117,7 +123,13 @@ Value = float | Callable[[FloatArray, float], ArrayLike] | TimeSeries | Unknown
 @coded
 @dataclass(frozen=True, slots=True)
 class Dirichlet(Condition):
-    """The field is held at ``value``."""
+    """The field is held at ``value``.
+
+    Examples
+    --------
+    >>> Dirichlet(TimeSeries([0.0, 1.0], [10.0, 14.0])).value(0.5)
+    12.0
+    """
 
     value: Value = 0.0
 
@@ -128,7 +140,13 @@ class Dirichlet(Condition):
 @coded
 @dataclass(frozen=True, slots=True)
 class Neumann(Condition):
-    """The flux n . A grad u is given, positive into the domain; zero is an insulated wall."""
+    """The flux n . A grad u is given, positive into the domain; zero is an insulated wall.
+
+    Examples
+    --------
+    >>> Neumann().flux
+    0.0
+    """
 
     flux: Value = 0.0
 
@@ -151,6 +169,11 @@ class Robin(Condition):
         Transfer coefficient, length / time; not negative.
     ambient : Value
         What the field would relax to.
+
+    Examples
+    --------
+    >>> Robin(2.0, ambient=15.0)
+    Robin(coefficient=2.0, ambient=15.0)
     """
 
     coefficient: float
@@ -170,7 +193,13 @@ class Robin(Condition):
 @coded
 @dataclass(frozen=True, slots=True)
 class Periodic(Condition):
-    """The field continues on the partner part (``"x-"`` with ``"x+"``)."""
+    """The field continues on the partner part (``"x-"`` with ``"x+"``).
+
+    Examples
+    --------
+    >>> {"x-": Periodic("x+"), "x+": Periodic("x-")}["x-"].partner
+    'x+'
+    """
 
     partner: str
 

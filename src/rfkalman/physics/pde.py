@@ -224,7 +224,14 @@ def Heat(
     source: float | SpaceTimeFunction | None = None,
     boundary: Condition | Mapping[str, Condition] | None = None,
 ) -> LinearPDE:
-    """The heat equation du/dt = div(diffusion grad u) + source."""
+    """The heat equation du/dt = div(diffusion grad u) + source.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Interval
+    >>> Heat(Interval(0.0, 2.0), diffusion=0.5).diffusion
+    0.5
+    """
     return LinearPDE(domain, diffusion, source=source, boundary=Dirichlet(0.0) if boundary is None else boundary)
 
 
@@ -236,7 +243,15 @@ def AdvectionDiffusion(
     source: float | SpaceTimeFunction | None = None,
     boundary: Condition | Mapping[str, Condition] | None = None,
 ) -> LinearPDE:
-    """Transport with diffusion, du/dt = div(diffusion grad u) - velocity . grad u + source."""
+    """Transport with diffusion, du/dt = div(diffusion grad u) - velocity . grad u + source.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Interval
+    >>> river = AdvectionDiffusion(Interval(0.0, 10.0), diffusion=0.2, velocity=[1.0])
+    >>> river.is_symmetric, river.velocity
+    (False, array([1.]))
+    """
     return LinearPDE(
         domain,
         diffusion,

@@ -166,6 +166,15 @@ class WhitenedSpace(Basis):
         Quadrature points per axis.
     breaks : tuple of tuple of float
         Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> x = rod.grid(5)
+    >>> bool(abs(space(x) - space.features(x) @ space.transform).max() == 0.0), space(x).shape == (5, space.rank)
+    (True, True)
     """
 
     lifts: FloatArray

@@ -73,6 +73,14 @@ class FloorGrid:
 
     Without a target the choice is the largest rank whose whitened features are
     orthonormal to 1e-6 on a second quadrature rule.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> pde = rk.Heat(rk.Interval(0.0, 1.0))
+    >>> space = whiten(pde, rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), FloorGrid((1e-4, 1e-8)))
+    >>> space.mass_floor, space.floor_candidates
+    (1e-08, (1e-08, 0.0001))
     """
 
     floors: tuple[float, ...]
@@ -132,6 +140,13 @@ def whiten(
         Budget in bytes for the arrays of assembly.
     spectrum : callable
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> space = whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), mass_floor=1e-6)
+    >>> space.rank < 40, space.report().eta < 1e-6
+    (True, True)
     """
     if not isinstance(pde, LinearPDE):
         raise ValueRangeError(f"pde must be an equation such as Heat(domain); got {type(pde).__name__}.")

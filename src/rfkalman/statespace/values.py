@@ -225,6 +225,12 @@ class Generator:
         gives must be affine in the coefficients.
     factors : tuple of (name, times)
         Series by which the coefficients change, and where they bend.
+
+    Examples
+    --------
+    >>> Generator([-1.0, -2.0]).A
+    array([[-1.,  0.],
+           [ 0., -2.]])
     """
 
     drift: FloatArray
