@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,14 +14,22 @@ from scipy.special import ndtr
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
 from ..core.errors import ShapeError
 from ..core.pieces import in_blocks
+from ..core.show import Shown
+from ..pictures.plots import map_field
+from ..pictures.strokes import picture
 from ..space.space import Basis, WhitenedSpace
 from ..statespace.values import Gaussian, half_width
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _ROWS = 8192
+#: Points along the longest side of a picture in a notebook, by dimension.
+_NOTEBOOK = {1: 201, 2: 81, 3: 41}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Field:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Field(Shown):
     """The law of the field at one time. Everything is evaluated on demand, in blocks of points.
 
     Attributes
@@ -51,6 +60,10 @@ class Field:
                 f"belief has {self.belief.dim} coefficients but the space has rank {self.space.rank}; "
                 "they belong to different spaces."
             )
+
+    def _summary(self) -> dict[str, object]:
+        spread = float(np.sqrt(self.total_variance()))
+        return {"time": self.time, "rms mean": self.norm(), "rms std": spread, "domain": self.space.pde.domain}
 
     @property
     def basis(self) -> Basis:
@@ -135,6 +148,20 @@ class Field:
     def total_variance(self) -> float:
         """Domain average of the pointwise variance: the trace of the coefficient covariance."""
         return float(np.square(self.belief.root).sum())
+
+    def plot(self, **options: Any) -> Figure:
+        """A picture of what is known: the mean, and how far to trust it (extra ``plot``).
+
+        In 1-D a profile with its credible band; in 2-D mean and standard deviation side by side; in 3-D both on three
+        planes. The options are those of :func:`rfkalman.pictures.map_field`: sensors, readings, unit, title, ...
+        """
+        return map_field(self, **options)
+
+    def _picture(self) -> str:
+        if find_spec("matplotlib") is None or find_spec("PIL") is None:
+            return ""
+        drawn = picture(self.plot(n=_NOTEBOOK[self.space.dimension]), "mean and standard deviation", 80)
+        return f'<img src="{drawn.address}" alt="{drawn.alt}" style="max-width:100%">'
 
     def to_xarray(self, axes: Sequence[ArrayLike], names: Sequence[str] | None = None) -> Any:
         """Mean and std on a grid as an ``xarray.Dataset`` (extra ``xarray``).

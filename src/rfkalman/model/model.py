@@ -17,6 +17,7 @@ from scipy.linalg import block_diag
 
 from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..propagators import CachedSteps, Exponential, Propagator
 from ..space.space import WhitenedSpace
 from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, as_noise_std
@@ -28,8 +29,8 @@ from .unknowns import Block, BoundBlock, declared_blocks, require_distinct
 _REMEMBERED_SENSORS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class UnknownReport(Shown):
     """What is known of one block: its values, their stds, and how much of the variance the data removed."""
 
     name: str
@@ -45,7 +46,7 @@ class UnknownReport:
         return f"{self.name}: {values}" + (f", ... ({self.mean.size} values)" if self.mean.size > 6 else "")
 
 
-class Model:
+class Model(Shown):
     """A linear-Gaussian state-space model of a field and of the unknowns that ride with it.
 
     Parameters
@@ -108,6 +109,10 @@ class Model:
         self._lift = space.lift()
         self._slices = _slices(space.rank, self.blocks)
         self._sealed = True
+
+    def _summary(self) -> dict[str, object]:
+        unknowns = {"unknowns": tuple(block.name for block in self.blocks)} if self.blocks else {}
+        return {"space": self.space, "propagator": self.propagator, "start": self.start, **unknowns}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_sealed", False):

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_positive
 from ..core.errors import OutsideDomainError, SpaceWarning
 from ..core.linalg import symmetrise
+from ..core.show import Shown
 from ..space.rules import aligned_rule
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian
@@ -27,7 +28,7 @@ class Prior(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class isotropic:
+class isotropic(Shown):
     """Zero mean and covariance std^2 I in whitened coordinates, as in the paper.
 
     The basis is orthonormal, so the *field* then has a mean square of std^2 r:
@@ -54,7 +55,7 @@ class isotropic:
 
 
 @dataclass(frozen=True, slots=True)
-class Sobolev:
+class Sobolev(Shown):
     """A smooth field of known size and length: covariance proportional to (I + length^2 L)^(-smoothness).
 
     L is the unit-coefficient gradient form of the space, so the prior knows
@@ -107,8 +108,8 @@ class Sobolev:
         return Gaussian(np.zeros(space.rank), U * scale)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FromFunction:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FromFunction(Shown):
     """A mean field u(x) with the uncertainty of another prior around it.
 
     What of u the space cannot represent is lost; ``field.error(u)`` of the
@@ -132,8 +133,8 @@ class FromFunction:
         return Gaussian(space.project(self.function), self.uncertainty.on(space).root)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FromField:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FromField(Shown):
     """A posterior on another space, carried over by projection; both must cover the same points.
 
     Examples

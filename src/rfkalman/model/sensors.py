@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from ..core.pieces import row_blocks
+from ..core.show import Shown
 from ..domains import Box, Domain
 from ..domains.base import require_inside
 from ..domains.pieces import unit_rule
@@ -28,8 +29,8 @@ from ..space.space import Basis
 _ROWS = 16384
 
 
-@dataclass(frozen=True, eq=False)
-class Functional(ABC):
+@dataclass(frozen=True, eq=False, repr=False)
+class Functional(Shown, ABC):
     """N linear readings of a field, and the names of their sensors."""
 
     n: int
@@ -182,7 +183,7 @@ def stack(*functionals: Functional) -> Functional:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Points(Functional):
     sensors: FloatArray
 
@@ -191,7 +192,7 @@ class _Points(Functional):
         return space(self.sensors)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Gradients(Functional):
     sensors: FloatArray
     direction: FloatArray
@@ -201,7 +202,7 @@ class _Gradients(Functional):
         return np.asarray(np.einsum("nd,dnr->nr", self.direction, space.gradient(self.sensors)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Averages(Functional):
     lower: FloatArray
     upper: FloatArray
@@ -249,7 +250,7 @@ class _Averages(Functional):
         return rows
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Sum(Functional):
     parts: tuple[tuple[float, Functional], ...]
 
@@ -257,7 +258,7 @@ class _Sum(Functional):
         return sum((factor * part.matrix(space) for factor, part in self.parts), np.zeros((self.n, space.rank)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Combination(Functional):
     weights: FloatArray
     base: Functional
@@ -266,7 +267,7 @@ class _Combination(Functional):
         return self.weights @ self.base.matrix(space)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Stack(Functional):
     parts: tuple[Functional, ...]
 

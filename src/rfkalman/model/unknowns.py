@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_positive, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..physics.conditions import Unknown
 from ..physics.sources import Shape
 from ..space.loads import warn_if_unresolved
@@ -25,8 +26,8 @@ from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from .priors import Sobolev
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundBlock:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BoundBlock(Shown):
     """A block on a space: k components with drift, noise and prior, and where they act.
 
     Attributes
@@ -83,7 +84,7 @@ class BoundBlock:
         return chosen @ self.values
 
 
-class Block(ABC):
+class Block(Shown, ABC):
     """An unknown stated without a space."""
 
     name: str
@@ -93,7 +94,7 @@ class Block(ABC):
         """The block in the coordinates of ``space``."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LatentSource(Block):
     """A source of known shape and unknown strength: strength(t) times shape(x) is added to du/dt.
 
@@ -131,7 +132,7 @@ class LatentSource(Block):
         return replace(block, mean_push=frozen(strength.mean * load))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SourceField(Block):
     """A smooth random source with a correlation length and a correlation time, added to du/dt.
 
@@ -182,7 +183,7 @@ class SourceField(Block):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SensorOffset(Block):
     """An offset of each named sensor, constant or drifting; it shows in that sensor's readings alone.
 

@@ -6,6 +6,7 @@ It sees only a model. The belief moves forward in time; looking (``posterior``,
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_number
+from ..core.checks import FloatArray, as_nonnegative, as_number
 from ..core.errors import NoiseWarning, ShapeError, TimeError, ValueRangeError
+from ..core.show import Shown
 from ..filters import kalman
 from ..filters.kalman import Analysis
+from ..filters.smoother import Future
 from ..filters.steady import Recursion
 from ..model.field import Field
 from ..model.model import Model, UnknownReport
@@ -44,7 +47,7 @@ class Moment:
     log_evidence: float  # of this moment's batches
 
 
-class Assimilator:
+class Assimilator(Shown):
     """Holds the exact posterior of a field while readings arrive.
 
     Parameters
@@ -63,7 +66,8 @@ class Assimilator:
         Unknowns that ride with the field: latent sources, sensor offsets.
     reorder : float
         How long a reading may be late. Beliefs of the last ``reorder`` units of time
-        are kept (r x r numbers each), and late readings are replayed in order.
+        are kept (r x r numbers each), and late readings are replayed in order;
+        ``math.inf`` keeps all of them.
     constant_gain : bool
         Let fixed sensors at a fixed gap switch to a constant gain once the
         covariance is the Riccati fixed point to 1e-12.
@@ -106,9 +110,7 @@ class Assimilator:
         if lag is not None:
             warnings.warn("lag is called reorder now, as in a problem file.", DeprecationWarning, stacklevel=2)
             reorder = lag
-        self.reorder = as_number("reorder", reorder)
-        if self.reorder < 0.0:
-            raise ValueRangeError(f"reorder must not be negative; got {self.reorder}.")
+        self.reorder = math.inf if reorder == math.inf else as_nonnegative("reorder", reorder)
         self._recursion = Recursion() if constant_gain else None
         belief = self.model.initial
         self._moments = [Moment(self.model.start, belief, (), belief, 0.0)]
@@ -116,6 +118,9 @@ class Assimilator:
         self._used = 0
         self._missing = 0
         self._warned = False
+
+    def _summary(self) -> dict[str, object]:
+        return {"time": self.time, **self.counts, "log evidence": self.log_evidence, "model": self.model}
 
     def state(self) -> dict[str, Any]:
         """All that a stopped filter needs beside its model to go on as if it had not stopped; see ``rk.save``."""
@@ -185,6 +190,39 @@ class Assimilator:
         # Not by the constant gain: looking leaves no trace in it.
         t0, t1 = self._model_time(self.time), self._model_time(time)
         return self.model.field(self.belief if t1 == t0 else kalman.forecast(self.belief, self.model.step(t0, t1)), t1)
+
+    def smooth(self) -> list[Field]:
+        """The field at every time that is kept, given everything read up to now.
+
+        What later readings say of earlier times, from the base of the window of ``reorder`` on; the last is
+        :meth:`posterior`. With ``reorder=math.inf`` that is the whole record.
+
+        Examples
+        --------
+        >>> import math, rfkalman as rk
+        >>> pde = rk.Heat(rk.Interval(0.0, 1.0), 0.1)
+        >>> space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+        >>> filt = Assimilator(space, prior=rk.isotropic(1.0), reorder=math.inf)
+        >>> filt.advance(1.0)
+        >>> _ = filt.observe(rk.points([[0.5]]), [1.0], noise_std=0.1)
+        >>> [field.time for field in filt.smooth()], filt.smooth()[0].mean([[0.5]]) > 1.0
+        ([0.0, 1.0], array([ True]))
+        """
+        if not self.reorder:
+            raise ValueRangeError(
+                "smooth() needs what was read, and reorder = 0 keeps none of it: give the Assimilator a reorder that "
+                "covers the times to be smoothed, or math.inf for all."
+            )
+        future = Future(np.zeros((0, self.model.dim)), np.zeros(0))
+        found = []
+        for i in reversed(range(len(self._moments))):
+            moment, t = self._moments[i], self._model_time(self._moments[i].time)
+            found.append(self.model.field(future.known_to(moment.left), t))
+            for obs, y in reversed(moment.batches):
+                future = future.before(obs, y)
+            if i:
+                future = future.earlier(self.model.step(self._model_time(self._moments[i - 1].time), t))
+        return found[::-1]
 
     # -- what moves it ------------------------------------------------------------------------------------------------
 

@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_count, as_finite, as_increasing, assign
 from ..core.codec import coded
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class modulated:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class modulated(Shown):
     """A coefficient that changes in time by a factor: ``base`` as usual, times ``factor(t)``.
 
     The operator is assembled once; a new time only changes the weight of its term.
@@ -42,8 +43,8 @@ class modulated:
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class layers:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class layers(Shown):
     """A coefficient that is constant in layers along an axis.
 
     Parameters
@@ -79,8 +80,8 @@ class layers:
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class profile:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class profile(Shown):
     """A coefficient given at knots along an axis, linear in between (in its logarithm with ``log=True``).
 
     Examples
@@ -113,8 +114,8 @@ class profile:
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class inclusion:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class inclusion(Shown):
     """A coefficient with another value inside an axis-parallel box.
 
     Examples

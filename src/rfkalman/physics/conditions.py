@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,13 +23,14 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_increasing, as_number, as_positive, as_values, assign
 from ..core.codec import coded
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 
 for _process in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk):
     coded(_process)
 
 
-class Condition:
+class Condition(Shown):
     """What holds on a part of the boundary."""
 
     __slots__ = ()
@@ -41,8 +42,8 @@ class Condition:
 
 
 @partial(coded, mark="times")
-@dataclass(frozen=True, slots=True, eq=False)
-class TimeSeries:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TimeSeries(Shown):
     """Values at times, linear in between and constant beyond the ends.
 
     Parameters
@@ -60,6 +61,10 @@ class TimeSeries:
 
     times: FloatArray
     values: FloatArray
+
+    if TYPE_CHECKING:
+
+        def __init__(self, times: ArrayLike, values: ArrayLike) -> None: ...
 
     def __post_init__(self) -> None:
         times = as_increasing("times", self.times, "Sort the series and drop repeated times.")

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.codec import coded
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..domains import Domain
 from .conditions import TimeSeries, Unknown, checked_value
 
@@ -71,8 +72,8 @@ Shape = Bump | Callable[[FloatArray], ArrayLike]
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Source(Shown):
     """A source of known shape: strength(t) times shape(x) is added to du/dt.
 
     Parameters

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.checks import FloatArray, as_nonnegative, as_positive, assign
+from ..core.show import Shown
 
 
-class Process(ABC):
+class Process(Shown, ABC):
     """A scalar process in time; its state has ``dim`` components, the first is the value."""
 
     __slots__ = ()
