@@ -40,6 +40,11 @@ class Condition(Shown):
         """What enters through the weak form: a value, and the weight of its integral; None where nothing does."""
         return None
 
+    @property
+    def exchange(self) -> float | None:
+        """The factor of the field itself in the weak form, length / time; None where it does not enter."""
+        return None
+
 
 @partial(coded, mark="times")
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -193,6 +198,10 @@ class Robin(Condition):
     @property
     def natural(self) -> tuple[Value, float]:
         return self.ambient, self.coefficient
+
+    @property
+    def exchange(self) -> float:
+        return self.coefficient
 
 
 @coded

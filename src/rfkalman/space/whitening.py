@@ -22,7 +22,7 @@ from ..core.pieces import row_blocks
 from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import half_phases, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
-from ..physics.conditions import Dirichlet, Periodic, Robin
+from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
@@ -226,7 +226,7 @@ def whiten(
                 "use more features, a smaller mass_floor or a larger trace_eps."
             )
         T, strengths, rows = T @ np.hstack([split.kept, split.lifts]), split.strengths, split.rows
-    exchanging = [name for name, condition in pde.conditions.items() if isinstance(condition, Robin)]
+    exchanging = [name for name, condition in pde.conditions.items() if condition.exchange is not None]
     edges = boundary_rules(domain, exchanging, counts)
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
