@@ -9,8 +9,9 @@ times a strength needs that once: only the strength moves in time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +43,10 @@ class Bump:
 
     centre: tuple[float, ...]
     width: float
+
+    if TYPE_CHECKING:
+
+        def __init__(self, centre: Sequence[float], width: float) -> None: ...
 
     def __post_init__(self) -> None:
         assign(self, centre=tuple(as_finite("centre", self.centre, (None,)).tolist()))
