@@ -17,7 +17,7 @@ EXTRAS = {
     "domains": {"shapely", "meshio"},
     "model": {"xarray"},
     "report": {"matplotlib", "jinja2", "markupsafe", "PIL"},
-    "research": {"matplotlib"},
+    "research": {"matplotlib", "sklearn"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},
     "io": {"openpyxl", "pandas", "xarray", "netCDF4", "zarr", "tifffile"},

@@ -120,7 +120,7 @@ def window_kriging(p: Problem, n: int = 5) -> Any:
         points.append(np.column_stack([x, np.full(len(x), k * p.dt)]))
         values.append(y)
     x, y = np.vstack(points), np.concatenate(values)
-    covariance = kriging.estimate(x, y, noise_std=p.sigma, per_coordinate=True, starts=(0.3,))
+    covariance = kriging.estimate(x, y, noise_std=p.sigma, per_coordinate=True)
     return AtTime(kriging.krige(x, y, covariance), now * p.dt)
 
 

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.spatial import Delaunay, QhullError
+from scipy.spatial.distance import cdist
 
 from ...core.checks import FloatArray, as_count, as_points, as_positive
 from ...core.errors import ShapeError, ValueRangeError
-from ...core.pieces import in_blocks
 from ...domains.box import Box
-from .base import finite_readings, squared_distances
+from .base import finite_readings
 
-_ROWS = 4096
 #: Readings left out one by one for the band; of more, evenly spaced ones are.
 _LEFT_OUT = 400
 
@@ -100,13 +99,12 @@ def inverse_distance(
     def fit(points: FloatArray, data: FloatArray) -> _Map:
         def weighted(at: FloatArray) -> FloatArray:
             """Averages with weights relative to the nearest, so that nothing overflows at a sensor."""
-            squared = squared_distances(at, points)
-            nearest = squared.min(axis=1, keepdims=True)
-            safe = np.where(squared > 0.0, squared, 1.0)
-            weights = np.where(squared == nearest, 1.0, (nearest / safe) ** (0.5 * power))
+            distance = cdist(at, points)
+            nearest = distance.min(axis=1, keepdims=True)
+            weights = np.where(distance == nearest, 1.0, (nearest / np.where(distance > 0.0, distance, 1.0)) ** power)
             return np.asarray(weights @ data / weights.sum(axis=1))
 
-        return lambda at: in_blocks(weighted, at, _ROWS)
+        return weighted
 
     return _mapped(fit, x, y, box, n_boundary)
 
