@@ -70,7 +70,7 @@ def test_the_likelihood_is_that_of_the_readings():
     x, y, _ = data(2, n=12)
     kernel = 0.9**2 * Matern(0.3, nu=2.5)
     density = multivariate_normal(np.zeros(12), kernel(x) + 0.04 * np.eye(12)).logpdf(y)
-    assert_allclose(krige(x, y, Covariance(kernel, 0.2)).log_likelihood, density, rtol=1e-12)
+    assert_allclose(krige(x, y, Covariance(kernel, 0.2)).log_evidence, density, rtol=1e-12)
 
 
 def test_far_from_the_readings_nothing_is_known():
@@ -99,7 +99,7 @@ def test_missing_readings_drop_out_and_none_leave_the_prior():
     empty = krige(x, np.full(9, np.nan), covariance)
     assert_array_equal(empty.mean(at), np.zeros(6))
     assert_array_equal(empty.std(at), np.ones(6))
-    assert empty.log_likelihood == 0.0
+    assert empty.log_evidence == 0.0
 
 
 def draw(seed: int, n: int, truth: Covariance) -> tuple[np.ndarray, np.ndarray]:
@@ -118,12 +118,12 @@ def test_the_estimate_is_at_least_as_likely_as_the_truth_and_as_its_neighbours()
     truth = Covariance(1.5**2 * RBF(0.25), 0.1)
     x, y = draw(1, 60, truth)
     found = estimate(x, y, noise_std=0.1)
-    best = krige(x, y, found).log_likelihood
-    assert best >= krige(x, y, truth).log_likelihood
+    best = krige(x, y, found).log_evidence
+    assert best >= krige(x, y, truth).log_evidence
     std, length = spread_and_length(found)
     for factor in (0.9, 1.1):
         for moved in ((std * factor) ** 2 * RBF(length), std**2 * RBF(length * factor)):
-            assert krige(x, y, Covariance(moved, 0.1)).log_likelihood < best
+            assert krige(x, y, Covariance(moved, 0.1)).log_evidence < best
 
 
 def log_ratios(correlation, fitted, seeds: range) -> np.ndarray:
@@ -152,7 +152,7 @@ def test_lengths_per_coordinate_tell_the_coordinates_apart():
     found = estimate(x, y, noise_std=0.05, per_coordinate=True)
     _, length = spread_and_length(found)
     assert length[1] > 3.0 * length[0]
-    assert krige(x, y, found).log_likelihood >= krige(x, y, truth).log_likelihood
+    assert krige(x, y, found).log_evidence >= krige(x, y, truth).log_evidence
 
 
 def test_estimation_survives_readings_without_a_field():
@@ -162,7 +162,7 @@ def test_estimation_survives_readings_without_a_field():
     for y in (np.zeros(30), np.full(30, 7.0), rng.standard_normal(30), 1e-6 * rng.standard_normal(30)):
         for noise in (1e-8, 0.1, 10.0):
             found = estimate(x, y, noise_std=noise)
-            assert np.isfinite(krige(x, y, found).log_likelihood)
+            assert np.isfinite(krige(x, y, found).log_evidence)
 
 
 def test_misuse_is_explained():

@@ -60,6 +60,33 @@ class LinearField:
         return in_blocks(lambda points: of(self.rows(points)), np.asarray(x, dtype=np.float64), n_rows)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PointwiseField:
+    """The law of a field known point by point.
+
+    Attributes
+    ----------
+    dimension : int
+        Number of coordinates, d.
+    predict : callable
+        Mean and standard deviation at points (N, d), (N,) each.
+    log_evidence : float
+        Log density of the readings behind it, where a method knows it.
+    """
+
+    dimension: int
+    predict: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+    log_evidence: float = 0.0
+
+    def mean(self, x: ArrayLike) -> FloatArray:
+        """Mean at points (N, d), (N,)."""
+        return self.predict(as_points("x", x, self.dimension))[0]
+
+    def std(self, x: ArrayLike) -> FloatArray:
+        """Standard deviation at points, (N,)."""
+        return self.predict(as_points("x", x, self.dimension))[1]
+
+
 class LinearModel(ABC):
     """A field that is linear in a state, and a state that moves linearly: what ``filters`` need of a method."""
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...core.checks import FloatArray, as_points, as_positive, missing_extra
+from ...core.checks import FloatArray, as_positive, missing_extra
 from ...core.errors import ShapeError, ValueRangeError
-from .base import finite_readings
+from .base import PointwiseField, finite_readings
 
 try:
     from sklearn.exceptions import ConvergenceWarning
@@ -41,40 +40,8 @@ class Covariance(NamedTuple):
     noise_std: float  #: of a reading
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KrigingField:
-    """What kriging says about the field; made by :func:`krige`.
-
-    Attributes
-    ----------
-    dimension : int
-        Number of coordinates, d.
-    log_likelihood : float
-        Of the readings.
-    """
-
-    dimension: int
-    log_likelihood: float
-    _process: GaussianProcessRegressor
-
-    def mean(self, x: ArrayLike) -> FloatArray:
-        """Predicted field at points (N, d), (N,)."""
-        return self._predict(x)[0]
-
-    def std(self, x: ArrayLike) -> FloatArray:
-        """Standard deviation of the *field* at points, (N,)."""
-        return self._predict(x)[1]
-
-    def _predict(self, x: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        points = as_points("x", x, self.dimension)
-        if not len(points):
-            return np.zeros(0), np.zeros(0)
-        mean, std = self._process.predict(points, return_std=True)
-        return mean, std
-
-
-def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance) -> KrigingField:
-    """Condition the process on one snapshot of readings.
+def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance) -> PointwiseField:
+    """Condition the process on one snapshot of readings; ``log_evidence`` is their likelihood.
 
     Parameters
     ----------
@@ -94,7 +61,11 @@ def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance) -> KrigingField:
     points, values = finite_readings(x, y)
     process = _fitted(points, values, covariance.kernel, covariance.noise_std, optimizer=None)
     likelihood = float(process.log_marginal_likelihood_value_) if len(values) else 0.0
-    return KrigingField(points.shape[1], likelihood, process)
+
+    def predict(at: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return process.predict(at, return_std=True) if len(at) else (np.zeros(0), np.zeros(0))
+
+    return PointwiseField(points.shape[1], predict, likelihood)
 
 
 def estimate(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.checks import FloatArray
 from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_values, new_figure, rule
 
 if TYPE_CHECKING:
@@ -86,22 +85,25 @@ def _whole_ticks(ax: Any, curves: Sequence[Curve]) -> None:
         ax.minorticks_off()
 
 
-def bars(
-    values: Mapping[str, tuple[float, float]], expected: float | None = None, label: str = "", log: bool = False
-) -> Callable[[Any], None]:
-    """A drawing of named values with bars of one standard error, for :attr:`Panel.draw`."""
-    names = list(values)
-    middle: FloatArray = np.array([values[name][0] for name in names])
-    error: FloatArray = np.array([values[name][1] for name in names])
+def bar_panel(
+    heading: str,
+    label: str,
+    values: Mapping[str, tuple[float, float]],
+    expected: float | None = None,
+    legend: str = "",
+    log: bool = False,
+) -> Panel:
+    """Named values with bars of one standard error, one below the other; a line at what is ``expected``."""
 
     def draw(ax: Any) -> None:
-        named_values(ax, names, middle, error, TICK - 1, color=BLUE, ms=6.0, capsize=3.0)
-        ax.set_ylim(len(names) - 0.5, -0.5)
+        middle, error = np.array(list(values.values())).T
+        named_values(ax, list(values), middle, error, TICK - 1, color=BLUE, ms=6.0, capsize=3.0)
+        ax.set_ylim(len(values) - 0.5, -0.5)
         if log:
             ax.set_xscale("log")
         else:
             ax.set_xlim(left=0.0)
         if expected is not None:
-            ax.axvline(expected, color=ORANGE, lw=1.4, ls="--", label=label or None)
+            ax.axvline(expected, color=ORANGE, lw=1.4, ls="--", label=legend or None)
 
-    return draw
+    return Panel(heading, label, "", [], log="", draw=draw)

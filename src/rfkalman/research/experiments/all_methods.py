@@ -13,25 +13,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 import rfkalman as rk
 
 from ...core.checks import FloatArray
-from ...core.streams import stream, streams
+from ...core.streams import stream
 from ...features.base import FeatureMap
 from ...filters import batch, ensemble, kalman, variational
 from ...propagators import Propagator
+from ...statespace.values import half_width
 from ..baselines import grid as fd
 from ..baselines import interpolation, letkf, pielm, pod
 from ..baselines.base import Batch, LinearModel
-from .base import Effort, Experiment, Outcome, Progress, Sample, Table, bar_panel, mean_and_error
+from ._figures import bar_panel
+from .base import Effort, Experiment, Outcome, Progress, Sample, Table, mean_and_error
 from .draws import HEAT, SQUARE, cell_centres
-from .streaming import DT, MARGIN, N_OBS, N_TIMES, RICH_FEATURES, RICH_FLOOR, SIGMA, heat_space, rich_space
+from .streaming import DT, N_OBS, N_TIMES, RICH_FEATURES, RICH_FLOOR, SIGMA, heat_space, places_and_noise, rich_space
 from .truth import SineSeries, bumps
 
 STD, LENGTH = 0.3, 0.1
@@ -80,10 +82,7 @@ def truth() -> SineSeries:
 
 def record(field: Callable[[FloatArray, float], FloatArray], seed: int) -> list[Batch]:
     """What every method is given: readings of a field u(x, t), at sensors redrawn every time."""
-    rngs = streams(seed, "sensors", "noise")
-    sensors = MARGIN + (1.0 - 2.0 * MARGIN) * rngs["sensors"].random((N_TIMES, N_OBS, 2))
-    noise = SIGMA * rngs["noise"].standard_normal((N_TIMES, N_OBS))
-    both = enumerate(zip(sensors, noise, strict=True))
+    both = enumerate(zip(*places_and_noise(seed), strict=True))
     return [Batch(DT if n else None, x, SIGMA, field(x, n * DT) + errors) for n, (x, errors) in both]
 
 
@@ -248,37 +247,29 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trial:
-    """What one method made of one record: (n_times, 3) of L2 error, coverage and CRPS, processor time, evidence.
+class Trial(NamedTuple):
+    """What one method made of one record."""
 
-    A method that only speaks of the last time has one row.
-    """
-
-    scores: FloatArray
-    seconds: float
+    scores: FloatArray  #: (n_times, 3) of L2 error, coverage and CRPS; one row where it only speaks of the last time
+    seconds: float  #: processor time
     log_evidence: float
 
 
 def attempt(method: Method, data: list[Batch], seed: int, points: FloatArray, values: FloatArray) -> Trial:
     """Run a method over a record and score every field it gives, untimed; ``values`` (n_times, n_points)."""
-    rows, seconds, evidence = [], 0.0, 0.0
     began = time.process_time()
-    for field in method(data, seed):
-        seconds += time.process_time() - began
-        rows.append((field.mean(points), field.std(points)))
-        evidence += float(getattr(field, "log_evidence", 0.0))
-        began = time.process_time()
-    seconds += time.process_time() - began
-    scores = [scored(*row, v) for row, v in zip(rows, values[-len(rows) :], strict=True)]
-    return Trial(np.array(scores), seconds, evidence)
+    fields = list(method(data, seed))
+    seconds = time.process_time() - began
+    pairs = zip(fields, values[-len(fields) :], strict=True)
+    scores = np.array([scored(field.mean(points), field.std(points), now) for field, now in pairs])
+    return Trial(scores, seconds, sum(float(getattr(field, "log_evidence", 0.0)) for field in fields))
 
 
 def scored(mean: FloatArray, std: FloatArray, values: FloatArray) -> tuple[float, float, float]:
     """L2 error, coverage of the 90 % band and mean CRPS at points."""
-    inside = np.abs(values - mean) <= float(ndtri(0.5 + 0.5 * LEVEL)) * std
-    error = float(np.sqrt(np.mean(np.square(values - mean))))
-    return error, float(inside.mean()), float(crps(mean, std, values).mean())
+    miss = values - mean
+    inside = np.abs(miss) <= half_width(LEVEL) * std
+    return float(np.sqrt(np.mean(np.square(miss)))), float(inside.mean()), float(crps(mean, std, values).mean())
 
 
 def chosen(family: Family, trials: Callable[[Method], list[Trial]], quick: bool) -> tuple[float, ...]:
@@ -303,8 +294,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
 
     progress(0.05, "contestants")
     contestants = methods(240 if effort.quick else WAVES)
-    last_time: dict[str, FloatArray] = {}  # (n, 3) at the last analysis
-    whole: dict[str, FloatArray] = {}  # (n, 3), mean over all analyses
+    last_time, whole = {}, {}  # of each method (n, 3): at the last analysis, and the mean over all
     body = []
     for i, (name, method) in enumerate(contestants.items()):
         progress(0.1 + 0.85 * i / len(contestants), name)
@@ -313,9 +303,10 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
             knob = chosen(method, on(tuning), effort.quick)
             label, method = f"{name} ({', '.join(f'{v:g}' for v in knob)})", method.make(*knob)
         trials = on(records)(method)
-        last_time[name] = np.array([t.scores[-1] for t in trials])
-        if len(trials[0].scores) == N_TIMES:
-            whole[name] = np.array([t.scores.mean(axis=0) for t in trials])
+        scores = np.array([t.scores for t in trials])
+        last_time[name] = scores[:, -1]
+        if scores.shape[1] == N_TIMES:
+            whole[name] = scores.mean(axis=1)
         milliseconds = 1e3 * float(np.median([t.seconds for t in trials]))
         body.append((label, *_cells(last_time[name]), *_cells(whole.get(name)), f"{milliseconds:.3g} ms"))
     ours = last_time["RFM-Kalman"]
@@ -331,8 +322,8 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
             ratio = Sample((table[:, 0] / ours[:, 0])[None, :])
             out.report(f"error of {name} / RFM-Kalman, same seeds, last time", ratio)
     caption = f"{n} seeds, mean +- standard error: truth unprojected and exact in time, wrong prior mean"
-    scores = ("L2 error", "90 % band holds", "CRPS")
-    head = ("method (tuned value)", f"last: {scores[0]}", *scores[1:], f"all 20: {scores[0]}", *scores[1:])
+    error, *others = ("L2 error", "90 % band holds", "CRPS")
+    head = ("method (tuned value)", f"last: {error}", *others, f"all 20: {error}", *others)
     out.tables.append(Table(caption, (*head, "processor time"), tuple(body)))
     out.remarks += [
         "What this cannot show. (1) Everyone is given our prior, and the grid and POD methods even its directions: the "

@@ -18,6 +18,7 @@ import rfkalman as rk
 
 from ...core.checks import FloatArray
 from ...core.errors import QuadratureWarning
+from ...core.pieces import grid_points
 from ...features.base import Recipe
 
 SQUARE = rk.Box(np.zeros(2), np.ones(2))
@@ -100,4 +101,4 @@ def matrices(recipe: Recipe, order: int) -> tuple[FloatArray, FloatArray]:
 def cell_centres(n: int) -> FloatArray:
     """The centres of n x n equal cells of the square, (n^2, 2)."""
     middle = (np.arange(n) + 0.5) / n
-    return np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1).reshape(-1, 2)
+    return grid_points([middle, middle])
