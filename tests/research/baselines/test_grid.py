@@ -246,9 +246,3 @@ def test_misuse_is_explained():
         grid.prior_from(np.zeros((8, 2)))
     with pytest.raises(ShapeError, match="belief has 4 values but a state of this model has 9"):
         grid.field(Gaussian(np.zeros(4), np.eye(4)))
-
-
-def test_the_cell_peclet_number_is_stated():
-    box = rk.Box([0.0, 0.0], [1.0, 2.0])
-    assert FiniteDifferences(box, 3, 0.5).cell_peclet == 0.0
-    assert FiniteDifferences(box, 3, 0.5, [2.0, 1.0]).cell_peclet == 0.5

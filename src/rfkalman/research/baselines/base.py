@@ -31,21 +31,11 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearField:
-    """The law of a field that is linear in a Gaussian state.
+    """The law of a field that is linear in a Gaussian state."""
 
-    Attributes
-    ----------
-    rows : callable
-        What points (N, d) see of the state, (N, n).
-    belief : Gaussian
-        Law of the state, (n,).
-    log_evidence : float
-        Log density of the readings behind it, where a method knows it.
-    """
-
-    rows: Callable[[FloatArray], FloatArray]
-    belief: Gaussian
-    log_evidence: float = 0.0
+    rows: Callable[[FloatArray], FloatArray]  #: what points (N, d) see of the state, (N, n)
+    belief: Gaussian  #: law of the state, (n,)
+    log_evidence: float = 0.0  #: log density of the readings behind it, where a method knows it
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Mean at points (N, d), (N,)."""
@@ -62,21 +52,11 @@ class LinearField:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointwiseField:
-    """The law of a field known point by point.
+    """The law of a field known point by point."""
 
-    Attributes
-    ----------
-    dimension : int
-        Number of coordinates, d.
-    predict : callable
-        Mean and standard deviation at points (N, d), (N,) each.
-    log_evidence : float
-        Log density of the readings behind it, where a method knows it.
-    """
-
-    dimension: int
-    predict: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    log_evidence: float = 0.0
+    dimension: int  #: number of coordinates, d
+    predict: Callable[[FloatArray], tuple[FloatArray, FloatArray]]  #: mean and standard deviation at points, (N,) each
+    log_evidence: float = 0.0  #: log density of the readings behind it, where a method knows it
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Mean at points (N, d), (N,)."""

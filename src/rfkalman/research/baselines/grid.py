@@ -51,7 +51,7 @@ class FiniteDifferences(LinearModel):
         nu, positive.
     velocity : (d,) array_like, optional
         b, the same everywhere. Central differences keep second order; they oscillate where
-        :attr:`cell_peclet` exceeds one and the field is not resolved.
+        |b_i| h_i / (2 nu) exceeds one and the field is not resolved.
 
     Examples
     --------
@@ -100,11 +100,6 @@ class FiniteDifferences(LinearModel):
         """The nodes, (n, d)."""
         lines = zip(self.box.lower, self.spacing, self.shape, strict=True)
         return frozen(grid_points([a + h * np.arange(1, k + 1) for a, h, k in lines]))
-
-    @property
-    def cell_peclet(self) -> float:
-        """Largest |b_i| h_i / (2 nu) over the axes: above one, unresolved fronts oscillate."""
-        return float(np.max(np.abs(np.asarray(self.velocity)) * self.spacing) / (2.0 * self.diffusivity))
 
     def step(self, dt: float) -> LinearStep:
         """The exact propagator of the semi-discrete system over a gap, F (n, n) dense.

@@ -28,6 +28,7 @@ from ...features.network import ELUMap, TanhMap
 from ...features.sine import SineMap
 from ...features.wrappers import Windowed
 from ...filters import batch, kalman
+from ...filters.kernels import finite_readings
 from ...physics.conditions import evaluate
 from .base import LinearField
 
@@ -221,13 +222,10 @@ def fit_scale(
     """
     if belief.mean.any():
         raise ValueRangeError("belief must have zero mean: only then is a change of its width one number.")
-    values = np.asarray(y, dtype=np.float64)
-    seen = np.isfinite(values)
-    rows = features(as_points("sensors", sensors, features.dimension)[seen])
-    sigma = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), values.shape)[seen]
-    U, size, _ = np.linalg.svd((rows @ belief.root) / sigma[:, None], full_matrices=False)
-    white = values[seen] / sigma
-    data = np.square(U.T @ white)
+    at = as_points("sensors", sensors, features.dimension)
+    obs, values = finite_readings(belief.dim, Observation(features(at), std=noise_std), y)
+    U, size, _ = np.linalg.svd(obs.whiten(obs.H @ belief.root), full_matrices=False)
+    data = np.square(U.T @ obs.whiten(values))
 
     def evidence(log_scale: FloatArray) -> FloatArray:
         """Up to a constant."""
@@ -241,7 +239,8 @@ def fit_scale(
         around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
         top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
         belief = Gaussian(belief.mean, math.exp(float(top.x)) * belief.root)
-    return condition(features, belief, sensors, noise_std, y)
+    post = kalman.analyse(belief, obs, values)
+    return LinearField(features, post, post.log_evidence)
 
 
 def _boundary_rows(features: FeatureMap, pde: LinearPDE, order: int) -> Iterator[tuple[FloatArray, FloatArray]]:

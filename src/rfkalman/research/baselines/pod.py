@@ -27,20 +27,11 @@ from .grid import FiniteDifferences
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PODModel(LinearModel):
-    """A grid model seen through r modes; made by :func:`reduced_model`.
-
-    Attributes
-    ----------
-    grid : FiniteDifferences
-    modes : (n, r) array
-        V, orthonormal columns in nodal values.
-    singular_values : array
-        Of all snapshots, decreasing; the first r belong to the modes.
-    """
+    """A grid model seen through r modes; made by :func:`reduced_model`."""
 
     grid: FiniteDifferences
-    modes: FloatArray
-    singular_values: FloatArray
+    modes: FloatArray  #: V (n, r), orthonormal columns in nodal values
+    singular_values: FloatArray  #: of all snapshots, decreasing; the first r belong to the modes
 
     def __post_init__(self) -> None:
         modes = as_finite("modes", self.modes, (self.grid.dim, None), "One row per node of the grid.")

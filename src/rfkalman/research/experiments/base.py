@@ -27,18 +27,10 @@ LEVEL = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much work a run may do.
+    """How much work a run may do."""
 
-    Attributes
-    ----------
-    seeds : int
-        Draws of sensors and noise behind every average.
-    quick : bool
-        The set that runs in two minutes: fewer sizes and draws, no timed claims.
-    """
-
-    seeds: int = 384
-    quick: bool = False
+    seeds: int = 384  #: draws of sensors and noise behind every average
+    quick: bool = False  #: the set that runs in two minutes: fewer sizes and draws, no timed claims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,36 +93,18 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number of the paper beside ours.
-
-    Attributes
-    ----------
-    experiment, quantity : str
-    paper : float or None
-        The published value; None for a number the paper does not give.
-    ours : float
-    stderr, spread : float or None
-        Monte-Carlo standard error of ``ours``, and standard deviation over seeds.
-    paper_spread : float or None
-        The paper's +-, a standard deviation over 16 seeds.
-    tolerance : str
-        What the comparison allows and where that comes from.
-    holds : bool or None
-        None where nothing is claimed.
-    note : str
-        Why it does not hold, or what must be known to read the number.
-    """
+    """One number of the paper beside ours."""
 
     experiment: str
     quantity: str
-    paper: float | None
+    paper: float | None  #: the published value; None for a number the paper does not give
     ours: float
-    stderr: float | None = None
-    tolerance: str = ""
-    holds: bool | None = None
-    note: str = ""
-    spread: float | None = None
-    paper_spread: float | None = None
+    stderr: float | None = None  #: Monte-Carlo standard error of ``ours``
+    tolerance: str = ""  #: what the comparison allows and where that comes from
+    holds: bool | None = None  #: None where nothing is claimed
+    note: str = ""  #: why it does not hold, or what must be known to read the number
+    spread: float | None = None  #: standard deviation of ``ours`` over seeds
+    paper_spread: float | None = None  #: the paper's +-, a standard deviation over 16 seeds
 
     @property
     def kind(self) -> str:
@@ -159,34 +133,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A numerical statement of the paper that can be run.
+    """A numerical statement of the paper that can be run."""
 
-    Attributes
-    ----------
-    name : str
-        What ``rfkalman reproduce NAME`` takes.
-    title : str
-    source : str
-        Where in the paper the numbers stand.
-    settings : mapping
-        Everything frozen, printed in the report; inferred values say so.
-    expected : mapping
-        The paper's values by quantity.
-    run : callable
-        (outcome, effort, progress): fills the outcome.
-    misses : mapping, optional
-        Judged quantities known not to be reproduced, and why as far as it was found.
-    inferred : mapping, optional
-        Judged quantities from which an unstated setting was inferred, and which: their agreement says less.
-    """
-
-    name: str
+    name: str  #: what ``rfkalman reproduce NAME`` takes
     title: str
-    source: str
-    settings: Mapping[str, Any]
-    expected: Mapping[str, float]
-    run: Callable[[Outcome, Effort, Progress], None]
+    source: str  #: where in the paper the numbers stand
+    settings: Mapping[str, Any]  #: everything frozen, printed in the report; inferred values say so
+    expected: Mapping[str, float]  #: the paper's values by quantity
+    run: Callable[[Outcome, Effort, Progress], None]  #: fills the outcome
+    #: Judged quantities known not to be reproduced, and why as far as it was found.
     misses: Mapping[str, str] = field(default_factory=dict)
+    #: Judged quantities from which an unstated setting was inferred, and which: their agreement says less.
     inferred: Mapping[str, str] = field(default_factory=dict)
 
 
