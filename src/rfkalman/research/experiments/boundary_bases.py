@@ -74,7 +74,7 @@ def ratio_band(one: Sample, other: Sample) -> tuple[float, float]:
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     n_seeds = min(effort.seeds, 48 if effort.quick else 192)
     groups = {
         "vanilla": [heat_space(VANILLA, seed) for seed in VANILLA.seeds],

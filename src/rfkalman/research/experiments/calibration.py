@@ -56,7 +56,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
                 inflated[j, i] = (np.abs(z)[:, None] <= half).mean(axis=0)
     coverage, etkf = ([Sample(table[:, :, i]) for i in range(len(LEVELS))] for table in (covered, inflated))
     fine = covered[:, :, len(LEVELS) :]
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     nominal = "nominal within 3 standard errors; points of one field are dependent, seeds are not"
     for level, own, other in zip(LEVELS, coverage, etkf, strict=True):
         percent, allowed = f"{100 * level:g}", 3.0 * own.stderr

@@ -47,7 +47,7 @@ def variance(sigma: float, n_obs: int, dt: float) -> float:
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     progress(0.1, "truncation and time stepping")
     tail, time, dts = truncation(), time_error(), HORIZON / np.array(STEPS)
     progress(0.3, "filter variances")
