@@ -18,7 +18,7 @@ EXTRAS = {
     "model": {"xarray"},
     "pictures": {"matplotlib", "PIL"},
     "report": {"matplotlib", "jinja2", "markupsafe"},
-    "research": {"matplotlib"},
+    "research": {"matplotlib", "sklearn"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},
     "io": {"openpyxl", "pandas", "xarray", "netCDF4", "zarr", "tifffile"},
