@@ -7,7 +7,6 @@ error of "Posterior contraction and PDE consistency in mass-whitened RFM coordin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,11 +17,6 @@ from ..core.errors import ValueRangeError
 from ..model.field import Field
 from ..space.space import Basis
 from ..statespace.values import half_width
-from .contraction import THEOREM
-from .findings import Finding
-
-#: A plain interval that loses less coverage than this to bias is passed: a judgement, not a theorem.
-_COVERAGE_SLACK = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +44,6 @@ class ErrorBar:
     half_width: FloatArray
     naive_half_width: FloatArray
     coverage: FloatArray
-
-    def findings(self) -> list[Finding]:
-        """Whether the plain interval may be used as it is."""
-        worst = float(self.coverage.min(initial=1.0))
-        largest = float((self.half_width - self.naive_half_width).max(initial=0.0))
-        least = self.level - _COVERAGE_SLACK
-        remedy = "use half_width; or reduce the bias: more features, lower mass_floor, smaller step"
-        line = partial(Finding, "contraction", THEOREM)
-        return [
-            line(f"least coverage of the plain {self.level:.0%} interval", worst, least, worst >= least, remedy),
-            line("largest widening for bias", largest),
-        ]
 
 
 def error_bar(
