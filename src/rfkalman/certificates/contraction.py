@@ -20,8 +20,8 @@ from typing import Any
 from ..core.checks import as_count, as_nonnegative, as_number, as_positive
 from ..core.errors import ValueRangeError
 from .findings import Finding
-from .gram import ACCUMULATED, TIME_UNIFORM
-from .propagation import INITIAL
+from .gram import TIME_UNIFORM
+from .propagation import ACCUMULATED, INITIAL
 
 THEOREM = "Posterior contraction and PDE consistency in mass-whitened RFM coordinates"
 
@@ -53,7 +53,7 @@ class Contraction:
         alpha of the accumulated condition: a lower bound, over the analyses the statement is about, on the smallest
         eigenvalue of P_f^-1 + H^T H / sigma^2.
     known_bias : float, optional
-        A bound on the bias that is better than S_T C_b T (epsilon + dt^p), such as ``Dynamics.bias``.
+        A bound on the bias that is better than S_T C_b T (epsilon + dt^p), such as ``StepResiduals.supremum``.
     initial : float
         ``ErrorPropagators.supremum`` times ||m_0 - zbar_0||; zero for a matched start.
     trace : float, optional

@@ -119,7 +119,7 @@ def pointwise_bias(basis: Basis, x: ArrayLike, coeff_bias: float, outside: Array
     basis : WhitenedSpace or its frame
     x : (N, d) array_like
     coeff_bias : float
-        ||z_n - zbar_n||, such as ``Dynamics.bias``.
+        ||z_n - zbar_n||, such as ``StepResiduals.supremum``.
     outside : float or (N,) array_like
     """
     size = np.linalg.norm(basis(x), axis=1)

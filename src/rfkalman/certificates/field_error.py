@@ -107,8 +107,8 @@ class FieldError:
         Root-mean-square error over fields and noise, divided by the standard deviation the filter claims.
     probability : float
         Over the noise, and over the fields where they were drawn.
-    source : str
-    n_fields : int
+    truths : Truths
+        The fields it is about.
     """
 
     bounds: FloatArray
@@ -116,8 +116,7 @@ class FieldError:
     parts: dict[str, FloatArray]
     ratios: FloatArray
     probability: float
-    source: str
-    n_fields: int
+    truths: Truths
 
     @property
     def largest(self) -> float:
@@ -205,11 +204,9 @@ def field_error(
         draws = [_noise(obs, rng.standard_normal((obs.n_obs, truths.n_fields))) for obs in observations]
         met = np.linalg.norm(steady + propagators.carry(np.zeros_like(z[0]), draws), axis=1)
     bounds = np.hypot(truths.missed, met + noise[:, None])
-    mean_square = np.square(spread)
-    mean_square += (np.square(truths.missed) + np.square(inside)).mean(axis=1)
-    claimed = np.array([float(np.square(S).sum()) for S in roots.analyses])
+    mean_square = np.square(spread) + (np.square(truths.missed) + np.square(inside)).mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(mean_square > 0.0, np.sqrt(mean_square / claimed), 0.0)
+        ratios = np.where(mean_square > 0.0, np.sqrt(mean_square / roots.traces), 0.0)
     norms = {"dynamics": zbar - z, "start": start, "misfit": seen}
     parts = {"approximation": truths.missed.max(axis=1)}
     parts |= {name: np.linalg.norm(part, axis=1).max(axis=1) for name, part in norms.items()}
@@ -219,8 +216,7 @@ def field_error(
         {name: frozen(series) for name, series in (parts | {"noise": spread}).items()},
         frozen(ratios),
         1.0 - (truths.unlike or delta),
-        truths.source,
-        truths.n_fields,
+        truths,
     )
 
 

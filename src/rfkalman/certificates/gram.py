@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive, as_share, frozen
+from ..core.checks import as_count, as_finite, as_positive, as_share
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
@@ -29,7 +29,6 @@ from .propagation import CovarianceRoots, covariance_roots, require_window
 
 SINGLE_ANALYSIS = "Conditional empirical Gram concentration"
 TIME_UNIFORM = "Time-uniform effective-rank Gram concentration"
-ACCUMULATED = "Per-time Gram versus accumulated information"
 
 #: What eta is, for the message of :func:`~rfkalman.core.checks.as_share`.
 DEVIATION = "a deviation of the Gram matrix from I"
@@ -207,51 +206,18 @@ def sample_size(
 # -- information accumulated over a window -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Accumulated:
-    """Information about the coefficients after each analysis of a window.
-
-    Attributes
-    ----------
-    alphas : (N + 1,) array
-        Smallest eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n; infinite where nothing is left to know.
-    traces : (N + 1,) array
-        tr P_n^a, the posterior variance itself.
-    rank : int
-        r.
-    """
-
-    alphas: FloatArray
-    traces: FloatArray
-    rank: int
-
-    @property
-    def trace_bounds(self) -> FloatArray:
-        """r / alpha_n, the bounds of the remark on tr P_n^a, (N + 1,)."""
-        return frozen(self.rank / self.alphas)
-
-    def findings(self) -> list[Finding]:
-        """Lines of the certificate table for the last analysis of the window."""
-        alpha, trace, bound = (float(series[-1]) for series in (self.alphas, self.traces, self.trace_bounds))
-        holds = trace <= bound * (1.0 + 1e-9)
-        return [
-            Finding("gram", ACCUMULATED, f"alpha, least information after {self.alphas.size} analyses", alpha),
-            Finding("gram", ACCUMULATED, "posterior trace, at most r / alpha", trace, bound, holds),
-        ]
-
-
 def accumulated(
     prior: Gaussian,
     steps: Sequence[LinearStep],
     observations: Sequence[Observation],
     roots: CovarianceRoots | None = None,
-) -> Accumulated:
+) -> CovarianceRoots:
     """How much a window of analyses knows about the coefficients, without running a filter.
 
     "Per-time Gram versus accumulated information": alpha_n is the smallest
     eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n = (P_n^a)^-1, whatever N_o is beside r. It is taken from a root of
     P_n^a: propagating the information matrix itself would invert F_{n:0}, whose fast modes have died; in the
-    covariance they die where they should.
+    covariance they die where they should. ``alphas``, ``traces`` and ``trace_bounds`` of the answer are of interest.
 
     Parameters
     ----------
@@ -278,11 +244,7 @@ def accumulated(
                 "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
                 "bound on the information, or read the posterior covariance of kalman.run."
             )
-    analyses = (covariance_roots(prior, steps, observations) if roots is None else roots).analyses
-    largest = np.array([np.linalg.norm(root, 2) ** 2 if root.any() else 0.0 for root in analyses])
-    alphas = np.divide(1.0, largest, out=np.full(largest.shape, math.inf), where=largest > 0.0)
-    traces = np.array([np.square(root).sum() for root in analyses])
-    return Accumulated(frozen(alphas), frozen(traces), prior.dim)
+    return covariance_roots(prior, steps, observations) if roots is None else roots
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------
@@ -302,7 +264,7 @@ class Gram:
         Deviation allowed, and delta_gram.
     n_events : int
         Gram matrices over which the failure probability is shared.
-    window : Accumulated or None
+    window : CovarianceRoots or None
     """
 
     deviations: tuple[Deviation, ...]
@@ -310,7 +272,7 @@ class Gram:
     eta: float
     failure_prob: float
     n_events: int = 1
-    window: Accumulated | None = None
+    window: CovarianceRoots | None = None
 
     @property
     def largest(self) -> float:
@@ -379,7 +341,7 @@ def certify(
     *,
     reused: bool = False,
     n_candidates: int = 1,
-    window: Accumulated | None = None,
+    window: CovarianceRoots | None = None,
 ) -> Gram:
     """The Gram certificate of a sequence of observation matrices.
 
@@ -393,7 +355,7 @@ def certify(
         Deviation allowed, and delta_gram.
     reused, n_candidates
         As for :func:`sample_size`.
-    window : Accumulated, optional
+    window : CovarianceRoots, optional
         What :func:`accumulated` gave for the same window, for the remedy.
     """
     measured = tuple(deviation(H) for H in matrices)

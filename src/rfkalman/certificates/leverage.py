@@ -139,11 +139,8 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
 
 def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
     """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
-    best = Peak(float(values.max()), frozen(x[int(values.argmax())].copy()))
-    for start in _separated(x, values, 2.0 * spacing, n_starts):
-        found = _zoom(space, start, spacing)
-        best = found if found.value > best.value else best
-    return best
+    starts = _separated(x, values, 2.0 * spacing, n_starts)
+    return max((_zoom(space, start, spacing) for start in starts), key=lambda peak: peak.value)
 
 
 def leverages(space: Basis, x: FloatArray) -> FloatArray:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -19,76 +17,15 @@ from . import leverage as lev
 from .approximation import projection_error
 from .contraction import Contraction
 from .exact_field import Trajectory
-from .field_error import FieldError, Truths, field_error
+from .field_error import Truths, field_error
 from .findings import CHANCE, Finding
 from .implicit_euler import galerkin_route, projection_route
 from .propagation import covariance_roots, error_propagators, require_window
 from .ritz import ritz
-from .words import Window, headline, sentences
+from .words import Overview, Window
 
 _Answer = TypeVar("_Answer")
 _P = ParamSpec("_P")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Overview:
-    """The findings of every certificate, in the order of the theorem, and what could not be asked.
-
-    Attributes
-    ----------
-    findings : tuple of Finding
-    refused : tuple of (str, str)
-        Certificate and reason.
-    window : Window, optional
-        What was looked at, in numbers for sentences.
-    error : FieldError, optional
-        How far the map can be from the field it reads; needs ``truths``.
-    unit : str
-        Of the field, for sentences.
-    """
-
-    findings: tuple[Finding, ...]
-    refused: tuple[tuple[str, str], ...]
-    window: Window | None = None
-    error: FieldError | None = None
-    unit: str = ""
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.findings)
-
-    def sentences(self) -> list[str]:
-        """What a user wants to know, in words: what was checked, the error, the band, what limits it, the sensors."""
-        return sentences(self.window, self.error, self.findings, self.refused, self.unit)
-
-    @property
-    def headline(self) -> str:
-        """One sentence for the top of a report."""
-        return headline(self.error, self.findings)
-
-    @property
-    def failed(self) -> tuple[Finding, ...]:
-        """Those that were checked and do not hold."""
-        return tuple(finding for finding in self.findings if finding.holds is False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "summary": self.sentences(),
-            "findings": [finding.as_dict() for finding in self.findings],
-            "refused": [{"certificate": name, "reason": reason} for name, reason in self.refused],
-        }
-
-    def __str__(self) -> str:
-        lines, group, before = [], "", ""
-        for finding in self.findings:
-            if finding.certificate != group:
-                group = finding.certificate
-                lines.append(group)
-            lines.append(f"  {finding}")
-            if finding.remedy:
-                lines.append(f"         {'as above' if finding.remedy == before else finding.remedy}")
-                before = finding.remedy
-        return "\n".join(lines + [f"not asked: {name}: {reason}" for name, reason in self.refused])
 
 
 class _Report(Protocol):
@@ -224,7 +161,7 @@ def certify(
             off = float(np.linalg.norm(prior.mean - start)) if start_mean_error is None else start_mean_error
             asking.begin("contraction")
             if steps:
-                final, T = roots.analyses[-1], float(grid[-1] - grid[0])
+                T = float(grid[-1] - grid[0])
                 bound = asking.ask(
                     "contraction",
                     Contraction,
@@ -236,9 +173,9 @@ def certify(
                     noise_std=None if seen is None else max(_largest_std(obs) for obs in observations),
                     n_obs=None if seen is None else seen.fewest,
                     gram_deviation=None if seen is None else seen.largest,
-                    information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
+                    information=float(roots.alphas[-1]),
                     initial=float(propagators.norms[-1]) * off,
-                    trace=float(np.square(final).sum()),
+                    trace=float(roots.traces[-1]),
                     failure_probs=(0.0, 0.0 if leverage is None else leverage.failure_prob, 0.0),
                 )
                 asking.add(propagators, bound)
@@ -246,8 +183,8 @@ def certify(
                 asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
     asking.add(error)
     sizes = [obs.n_obs for obs in observations]
-    traces = (float(np.square(root).sum()) for root in (roots.analyses[-1], prior.root))
-    looked_at = Window(len(sizes), min(sizes), max(sizes), space.rank, *traces)
+    left = float(roots.traces[-1]), float(np.square(prior.root).sum())
+    looked_at = Window(len(sizes), min(sizes), max(sizes), space.rank, *left)
     return Overview(tuple(asking.findings), tuple(asking.refused), looked_at, error)
 
 
@@ -278,7 +215,7 @@ def _reference(
     asking.add(measured.stability, galerkin, lemma or measured)
     chosen, shared = galerkin or lemma, {"stability": measured.stability.value, "is_projection": galerkin is None}
     if chosen is not None:
-        numbers = {"epsilon": chosen.epsilon, "constant": chosen.constant, "known_bias": chosen.bias}
+        numbers = {"epsilon": chosen.epsilon, "constant": chosen.constant, "known_bias": chosen.residuals.supremum}
         return chosen.coeffs[0], shared | numbers
     epsilon = projected.supremum
     constant = measured.constant((end - start) / len(steps), epsilon) if steps else 0.0

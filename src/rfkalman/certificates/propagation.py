@@ -1,15 +1,15 @@
 """How a filter's mean carries an initial error and misfits of the readings, and the covariances that decide it.
 
-Statement: the remark "Initial bias". Covariances and gains of a linear filter do not depend on the readings, so none
-are needed and no filter is run.
+Statements: the remarks "Initial bias" and "Per-time Gram versus accumulated information". Covariances and gains of a
+linear filter do not depend on the readings, so none are needed and no filter is run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import Finding
 
 INITIAL = "Initial bias"
+ACCUMULATED = "Per-time Gram versus accumulated information"
 
 
 def require_window(
@@ -44,11 +45,37 @@ def require_window(
             )
 
 
-class CovarianceRoots(NamedTuple):
-    """Roots of the covariances before and after each analysis, N + 1 arrays (r, k) each."""
+@dataclass(frozen=True, eq=False)
+class CovarianceRoots:
+    """Roots of the covariances before and after each analysis of a window, N + 1 arrays (r, k) each."""
 
     forecasts: tuple[FloatArray, ...]
     analyses: tuple[FloatArray, ...]
+
+    @cached_property
+    def traces(self) -> FloatArray:
+        """tr P_n^a, the posterior variance itself, (N + 1,)."""
+        return frozen(np.array([np.square(root).sum() for root in self.analyses]))
+
+    @cached_property
+    def alphas(self) -> FloatArray:
+        """Smallest eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n = (P_n^a)^-1, (N + 1,); infinite where P_n^a is zero."""
+        largest = (float(np.linalg.norm(root, 2)) if root.any() else 0.0 for root in self.analyses)
+        return frozen(np.array([1.0 / size**2 if size > 0.0 else math.inf for size in largest]))
+
+    @property
+    def trace_bounds(self) -> FloatArray:
+        """r / alpha_n, the bounds of the remark on tr P_n^a, (N + 1,)."""
+        return frozen(len(self.analyses[0]) / self.alphas)
+
+    def findings(self) -> list[Finding]:
+        """Lines of the certificate table for the last analysis of the window."""
+        alpha, trace, bound = (float(series[-1]) for series in (self.alphas, self.traces, self.trace_bounds))
+        holds = trace <= bound * (1.0 + 1e-9)
+        return [
+            Finding("gram", ACCUMULATED, f"alpha, least information after {self.alphas.size} analyses", alpha),
+            Finding("gram", ACCUMULATED, "posterior trace, at most r / alpha", trace, bound, holds),
+        ]
 
 
 def covariance_roots(

@@ -135,7 +135,8 @@ def ritz(
             "features do not vanish where the field is held. Use graph_residual, or window the features: bubble(...)."
         )
     require_unforced(space)
-    solve, fine = _stiffness_solver(space), FineBasis(space, order)
+    K, solve, fine = space.stiffness, _stiffness_solver(space), FineBasis(space, order)
+    lowest = float(np.linalg.eigvalsh(symmetrise(K))[0])
     nodes: dict[float, tuple[float, float, FloatArray]] = {}
 
     def rate_error(t: float) -> float:
@@ -156,7 +157,7 @@ def ritz(
         supremum=max(*between, *(error for error, _, _ in nodes.values())),
         integral=math.fsum(p.integral for p in panels),
         integral_error=math.fsum(p.error for p in panels),
-        growth=max(0.0, -lowest_rate(space)),
+        growth=0.0 if abs(lowest) <= 1e-12 * float(np.abs(K).max()) else max(0.0, -lowest),
         trace_eps=float(space.health["trace_eps"]),
         quadrature_defect=fine.defect(trajectory, t0, 2),
     )
@@ -213,10 +214,3 @@ def _stiffness_solver(space: WhitenedSpace) -> Callable[[FloatArray], FloatArray
             "reaction, or use graph_residual."
         )
     return (lambda load: load / rates) if space.is_diagonal else partial(lu_solve, lu_factor(K))
-
-
-def lowest_rate(space: WhitenedSpace) -> float:
-    """Lowest eigenvalue of the symmetric part of the stiffness; rounding around zero counts as zero."""
-    K = space.stiffness
-    low = float(np.diagonal(K).min()) if space.is_diagonal else float(np.linalg.eigvalsh(symmetrise(K))[0])
-    return 0.0 if abs(low) <= 1e-12 * float(np.abs(K).max()) else low

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ..certificates.field_error import Truths
-from ..certificates.overview import Overview, certify
+from ..certificates.overview import certify
+from ..certificates.words import Overview
 from ..core.checks import FloatArray, IntArray
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..core.linalg import triangularise
