@@ -26,9 +26,7 @@ N_STREAMS = 300
 
 
 def bound_of(prior, steps, observations, truths, failure_prob=0.05):
-    roots = pr.covariance_roots(prior, steps, observations)
-    propagators = pr.error_propagators(steps, observations, roots.forecasts)
-    return field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
+    return field_error(pr.covariance_roots(prior, steps, observations), truths, failure_prob)
 
 
 def realised(space, prior, steps, observations, field, times, sensors, rng, sigma):

@@ -93,19 +93,17 @@ def stability(steps: Sequence[LinearStep]) -> Stability:
         return Stability(_largest_product(sizes), True, float(np.max(sizes)), N)
     repeated = all(step.transition is steps[0].transition for step in steps)
     norms = [spectral_norm(steps[0].F)] * N if repeated else [spectral_norm(step.F) for step in steps]
-    largest = max(norms)
-    if largest <= 1.0:
-        return Stability(1.0, True, largest, N)
-    if repeated:
-        powers = accumulate([steps[0].F] * N, lambda product, F: F @ product)
-        return Stability(max(map(spectral_norm, powers)), True, largest, N)
-    if 0.5 * N * N * float(r) ** 3 <= _EXACT_WORK:
-        value, products = 1.0, np.empty((0, r, r))
+    value, is_exact = 1.0, True
+    if max(norms) > 1.0 and repeated:
+        value = max(map(spectral_norm, accumulate([steps[0].F] * N, lambda product, F: F @ product)))
+    elif max(norms) > 1.0 and 0.5 * N * N * float(r) ** 3 <= _EXACT_WORK:
+        products = np.empty((0, r, r))
         for step in steps:
             products = step.F @ np.concatenate([products, np.eye(r)[None]])
             value = max(value, float(np.linalg.norm(products, 2, axis=(1, 2)).max()))
-        return Stability(value, True, largest, N)
-    return Stability(_largest_product([np.array([norm]) for norm in norms]), False, largest, N)
+    elif max(norms) > 1.0:
+        value, is_exact = _largest_product([np.array([norm]) for norm in norms]), False
+    return Stability(value, is_exact, max(norms), N)
 
 
 def _largest_product(sizes: Sequence[FloatArray]) -> float:

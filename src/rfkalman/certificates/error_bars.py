@@ -29,9 +29,8 @@ class ErrorBar:
         Of the posterior: what more data would reduce.
     bias : (N,) array
         A bound on the deterministic error: what more features or shorter steps would reduce.
-    level : float
     half_width : (N,) array
-        Smallest half-width with coverage of at least ``level`` for every bias within its bound.
+        Smallest half-width with coverage of at least the level for every bias within its bound.
     naive_half_width : (N,) array
         z * std, which ignores the bias.
     coverage : (N,) array
@@ -40,7 +39,6 @@ class ErrorBar:
 
     std: FloatArray
     bias: FloatArray
-    level: float
     half_width: FloatArray
     naive_half_width: FloatArray
     coverage: FloatArray
@@ -104,7 +102,7 @@ def error_bar(
         low, high = np.where(enough, low, s), np.where(enough, s, high)
     coverage = np.where(std > 0.0, ndtr(z2 - beta) - ndtr(-z2 - beta), (b == 0.0).astype(np.float64))
     half = np.where(std > 0.0, b + high * std, b)
-    return ErrorBar(std, b, p, frozen(half), frozen(z2 * std), frozen(coverage))
+    return ErrorBar(std, b, frozen(half), frozen(z2 * std), frozen(coverage))
 
 
 def pointwise_bias(basis: Basis, x: ArrayLike, coeff_bias: float, outside: ArrayLike = 0.0) -> FloatArray:

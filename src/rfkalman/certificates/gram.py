@@ -25,7 +25,7 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import CHANCE, Finding
-from .propagation import CovarianceRoots, covariance_roots, require_window
+from .propagation import AnalysisWindow, covariance_roots, require_window
 
 SINGLE_ANALYSIS = "Conditional empirical Gram concentration"
 TIME_UNIFORM = "Time-uniform effective-rank Gram concentration"
@@ -210,8 +210,8 @@ def accumulated(
     prior: Gaussian,
     steps: Sequence[LinearStep],
     observations: Sequence[Observation],
-    roots: CovarianceRoots | None = None,
-) -> CovarianceRoots:
+    window: AnalysisWindow | None = None,
+) -> AnalysisWindow:
     """How much a window of analyses knows about the coefficients, without running a filter.
 
     "Per-time Gram versus accumulated information": alpha_n is the smallest
@@ -227,7 +227,7 @@ def accumulated(
         Between the analyses, without process noise.
     observations : sequence of N + 1 Observation
         One per analysis.
-    roots : CovarianceRoots, optional
+    window : AnalysisWindow, optional
         What :func:`~rfkalman.certificates.propagation.covariance_roots` gave for the same window.
 
     Examples
@@ -244,7 +244,7 @@ def accumulated(
                 "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
                 "bound on the information, or read the posterior covariance of kalman.run."
             )
-    return covariance_roots(prior, steps, observations) if roots is None else roots
+    return covariance_roots(prior, steps, observations) if window is None else window
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Gram:
         Deviation allowed, and delta_gram.
     n_events : int
         Gram matrices over which the failure probability is shared.
-    window : CovarianceRoots or None
+    window : AnalysisWindow or None
     """
 
     deviations: tuple[Deviation, ...]
@@ -272,17 +272,12 @@ class Gram:
     eta: float
     failure_prob: float
     n_events: int = 1
-    window: CovarianceRoots | None = None
+    window: AnalysisWindow | None = None
 
     @property
     def largest(self) -> float:
         """The largest measured deviation."""
         return max(d.deviation for d in self.deviations)
-
-    @property
-    def holds(self) -> bool:
-        """Whether every measured deviation is at most eta."""
-        return self.largest <= self.eta
 
     @property
     def fewest(self) -> int:
@@ -341,7 +336,7 @@ def certify(
     *,
     reused: bool = False,
     n_candidates: int = 1,
-    window: CovarianceRoots | None = None,
+    window: AnalysisWindow | None = None,
 ) -> Gram:
     """The Gram certificate of a sequence of observation matrices.
 
@@ -355,7 +350,7 @@ def certify(
         Deviation allowed, and delta_gram.
     reused, n_candidates
         As for :func:`sample_size`.
-    window : CovarianceRoots, optional
+    window : AnalysisWindow, optional
         What :func:`accumulated` gave for the same window, for the remedy.
     """
     measured = tuple(deviation(H) for H in matrices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +20,9 @@ from .exact_field import Trajectory
 from .field_error import Truths, field_error
 from .findings import CHANCE, Finding
 from .implicit_euler import galerkin_route, projection_route
-from .propagation import covariance_roots, error_propagators, require_window
+from .propagation import AnalysisWindow, covariance_roots, require_window
 from .ritz import ritz
-from .words import Overview, Window
+from .words import Overview
 
 _Answer = TypeVar("_Answer")
 _P = ParamSpec("_P")
@@ -131,8 +131,8 @@ def certify(
         # A bound where there is a tight one, and the largest value found where there is none.
         asking.add(leverage or asking.ask("leverage", lev.realised, space))
     asking.begin("gram")
-    roots = covariance_roots(prior, steps, observations)
-    window = asking.ask("gram, accumulated information", gram.accumulated, prior, steps, observations, roots)
+    window = covariance_roots(prior, steps, observations)
+    known = asking.ask("gram, accumulated information", gram.accumulated, prior, steps, observations, window)
     seen = asking.ask(
         "gram, deviation",
         gram.certify,
@@ -142,63 +142,38 @@ def certify(
         failure_prob,
         reused=reused,
         n_candidates=len(space.floor_candidates) or 1,
-        window=window,
+        window=known,
     )
-    asking.add(seen or window)
+    asking.add(seen or known)
     if seen is not None and leverage is None:
         asking.refused.append(("gram, number of sensors", "it rests on a certified leverage"))
     if trajectory is None:
         asking.add(dynamics.stability(steps))
         whose = "there is no exact field to measure against" if truths is None else "they are about one exact field"
         asking.refused.append(("approximation, bias and contraction", f"{whose}; pass a trajectory"))
-    if trajectory is not None or truths is not None:
-        propagators = error_propagators(steps, observations, roots.forecasts)
-        if truths is not None:
-            asking.begin("error")
-            error = field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
-        if trajectory is not None:
-            start, dynamics_input = _reference(asking, space, trajectory, steps, grid)
-            off = float(np.linalg.norm(prior.mean - start)) if start_mean_error is None else start_mean_error
-            asking.begin("contraction")
-            if steps:
-                T = float(grid[-1] - grid[0])
-                bound = asking.ask(
-                    "contraction",
-                    Contraction,
-                    **dynamics_input,
-                    rank=prior.dim,
-                    # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
-                    dt=T / len(steps),
-                    horizon=T,
-                    noise_std=None if seen is None else max(_largest_std(obs) for obs in observations),
-                    n_obs=None if seen is None else seen.fewest,
-                    gram_deviation=None if seen is None else seen.largest,
-                    information=float(roots.alphas[-1]),
-                    initial=float(propagators.norms[-1]) * off,
-                    trace=float(roots.traces[-1]),
-                    failure_probs=(0.0, 0.0 if leverage is None else leverage.failure_prob, 0.0),
-                )
-                asking.add(propagators, bound)
-            else:
-                asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
+    if truths is not None:
+        asking.begin("error")
+        error = field_error(window, truths, failure_prob)
+    if trajectory is not None:
+        _theorem(asking, space, trajectory, grid, window, seen, start_mean_error)
     asking.add(error)
-    sizes = [obs.n_obs for obs in observations]
-    left = float(roots.traces[-1]), float(np.square(prior.root).sum())
-    looked_at = Window(len(sizes), min(sizes), max(sizes), space.rank, *left)
-    return Overview(tuple(asking.findings), tuple(asking.refused), looked_at, error)
+    return Overview(tuple(asking.findings), tuple(asking.refused), window, error)
 
 
-def _reference(
-    asking: _Asking, space: WhitenedSpace, trajectory: Trajectory, steps: Sequence[LinearStep], grid: FloatArray
-) -> tuple[FloatArray, dict[str, Any]]:
-    """Approximation and dynamics: where the reference trajectory starts, and the dynamics input that it verifies.
-
-    The Galerkin reference, which has the smaller constants, or the L2 projection.
-    """
+def _theorem(
+    asking: _Asking,
+    space: WhitenedSpace,
+    trajectory: Trajectory,
+    grid: FloatArray,
+    window: AnalysisWindow,
+    seen: gram.Gram | None,
+    start_mean_error: float | None,
+) -> None:
+    """About one exact field: approximation, dynamics, and the theorem's right-hand side at the last analysis."""
+    start, T, steps = float(grid[0]), float(grid[-1] - grid[0]), window.steps
     asking.begin("approximation")
     projected = projection_error(space, trajectory, grid)
-    start, end = float(grid[0]), float(grid[-1])
-    quantity = asking.ask("approximation, Ritz quantity", ritz, space, trajectory, end, start=start)
+    quantity = asking.ask("approximation, Ritz quantity", ritz, space, trajectory, float(grid[-1]), start=start)
     asking.add(projected, quantity)
     asking.begin("dynamics")
     measured = dynamics.residuals(projected.coeffs, steps)
@@ -213,13 +188,39 @@ def _reference(
             )
         lemma = asking.ask("dynamics, L2 projection route", projection_route, space, trajectory, grid)
     asking.add(measured.stability, galerkin, lemma or measured)
-    chosen, shared = galerkin or lemma, {"stability": measured.stability.value, "is_projection": galerkin is None}
+    asking.begin("contraction")
+    if not steps:
+        asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
+        return
+    # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
+    dt = T / len(steps)
+    # The Galerkin reference has the smaller constants.
+    chosen = galerkin or lemma
     if chosen is not None:
-        numbers = {"epsilon": chosen.epsilon, "constant": chosen.constant, "known_bias": chosen.residuals.supremum}
-        return chosen.coeffs[0], shared | numbers
-    epsilon = projected.supremum
-    constant = measured.constant((end - start) / len(steps), epsilon) if steps else 0.0
-    return projected.coeffs[0], shared | {"epsilon": epsilon, "constant": constant, "known_bias": measured.supremum}
+        z, epsilon, constant, bias = chosen.coeffs, chosen.epsilon, chosen.constant, chosen.residuals.supremum
+    else:
+        z, epsilon, bias = projected.coeffs, projected.supremum, measured.supremum
+        constant = measured.constant(dt, epsilon)
+    off = float(np.linalg.norm(window.prior.mean - z[0])) if start_mean_error is None else start_mean_error
+    bound = asking.ask(
+        "contraction",
+        Contraction,
+        epsilon=epsilon,
+        rank=space.rank,
+        dt=dt,
+        horizon=T,
+        constant=constant,
+        stability=measured.stability.value,
+        noise_std=None if seen is None else max(_largest_std(obs) for obs in window.observations),
+        n_obs=None if seen is None else seen.fewest,
+        gram_deviation=None if seen is None else seen.largest,
+        information=float(window.alphas[-1]),
+        known_bias=bias,
+        initial=float(window.propagators.norms[-1]) * off,
+        trace=float(window.traces[-1]),
+        is_projection=galerkin is None,
+    )
+    asking.add(window.propagators, bound)
 
 
 def _largest_std(obs: Observation) -> float:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from .field_error import PARTS, TOO_NARROW, FieldError
 from .findings import Finding
-
-
-class Window(NamedTuple):
-    """What was looked at: analyses, fewest and most readings in one, coefficients, tr P after and before."""
-
-    n_analyses: int
-    fewest: int
-    most: int
-    rank: int
-    trace: float
-    prior_trace: float
+from .propagation import AnalysisWindow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +22,8 @@ class Overview:
     findings : tuple of Finding
     refused : tuple of (str, str)
         Certificate and reason.
-    window : Window, optional
-        What was looked at, in numbers for sentences.
+    window : AnalysisWindow, optional
+        What was looked at.
     error : FieldError, optional
         How far the map can be from the field it reads; needs ``truths``.
     unit : str
@@ -40,7 +32,7 @@ class Overview:
 
     findings: tuple[Finding, ...]
     refused: tuple[tuple[str, str], ...]
-    window: Window | None = None
+    window: AnalysisWindow | None = None
     error: FieldError | None = None
     unit: str = ""
 
@@ -94,8 +86,9 @@ class Overview:
             "with known fields here."
         )
 
-    def _checked(self, window: Window) -> str:
-        sensors = f"{window.most}" if window.fewest == window.most else f"{window.fewest} to {window.most}"
+    def _checked(self, window: AnalysisWindow) -> str:
+        sizes = {obs.n_obs for obs in window.observations}
+        sensors = f"{max(sizes)}" if len(sizes) == 1 else f"{min(sizes)} to {max(sizes)}"
         against = "without a field to compare with"
         if self.error is not None:
             against = f"compared with {self.error.truths.source}"
@@ -104,8 +97,8 @@ class Overview:
         left += ["without process noise"] if "process noise" in refused else []
         against += f" ({'; '.join(left)})" if left else ""
         return (
-            f"Checked: {_plural(window.n_analyses, 'analysis', 'analyses')} of {sensors} readings each, a field of "
-            f"{_plural(window.rank, 'number')}, {against}."
+            f"Checked: {_plural(len(window.observations), 'analysis', 'analyses')} of {sensors} readings each, a field "
+            f"of {_plural(window.prior.dim, 'number')}, {against}."
         )
 
     def _far(self) -> str:
@@ -115,8 +108,8 @@ class Overview:
         most, last = (_round(value) + f" {self.unit}".rstrip() for value in (error.largest, error.last))
         whose = "" if error.truths.n_fields == 1 else ", for fields drawn from your prior"
         return (
-            f"With {100.0 * error.probability:.3g} % probability the map is off by at most {most} (root mean square over "
-            f"the domain) at every analysis, and by at most {last} at the last{whose}."
+            f"With {100.0 * error.probability:.3g} % probability the map is off by at most {most} (root mean square "
+            f"over the domain) at every analysis, and by at most {last} at the last{whose}."
         )
 
     def _band(self) -> str:
@@ -151,23 +144,24 @@ class Overview:
             where = f"by {PARTS[last][0]}"
         return f"The error is limited {where}; what would help: {PARTS[last][1]}."
 
-    def _sensors(self, window: Window) -> str:
+    def _sensors(self, window: AnalysisWindow) -> str:
         """What the sensors of one analysis see, and what the window makes of it.
 
         With unknowns and process noise left out the variance would fall lower than that of the run: no number then.
         """
-        known = ""
+        known, r, fewest = "", window.prior.dim, min(obs.n_obs for obs in window.observations)
         if not {"unknowns", "process noise"} & dict(self.refused).keys():
-            left = window.trace / window.prior_trace if window.prior_trace > 0.0 else 0.0
+            before = float(np.square(window.prior.root).sum())
+            left = float(window.traces[-1]) / before if before > 0.0 else 0.0
             share = f"{100.0 * left:.2g} %" if left >= 1e-4 else "less than 0.01 %"
-            over = _plural(window.n_analyses, "analysis", "analyses")
+            over = _plural(len(window.observations), "analysis", "analyses")
             known = f", and after {over} together they leave {share} of the variance that was assumed beforehand"
-        if window.fewest < window.rank:
+        if fewest < r:
             return (
-                f"The {_plural(window.fewest, 'reading')} of one analysis cannot fix {window.rank} numbers by "
-                f"themselves, and need not: the equation carries them on{known or ' to the next'}."
+                f"The {_plural(fewest, 'reading')} of one analysis cannot fix {r} numbers by themselves, and need not: "
+                f"the equation carries them on{known or ' to the next'}."
             )
-        return f"The readings of one analysis are as many as the field's {window.rank} numbers, or more{known}."
+        return f"The readings of one analysis are as many as the field's {r} numbers, or more{known}."
 
 
 def _plural(n: int, one: str, many: str = "") -> str:
