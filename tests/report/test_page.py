@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from tests.report.small_runs import WRITTEN_NS, Page, block, column, finished, hours, plate, seconds, whole
 
 from rfkalman.certificates.findings import Finding
-from rfkalman.certificates.overview import Overview
+from rfkalman.certificates.words import Overview
 from rfkalman.core.errors import ReportError, ValueRangeError
 from rfkalman.domains import Box
 from rfkalman.pictures.strokes import encode, grid_of

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from ..certificates.findings import shown
-from ..certificates.overview import Overview
+from ..certificates.words import Overview
 from ..problem import Problem
 from ..problem.certify import certify_problem
 from ..research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark

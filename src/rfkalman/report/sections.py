@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..certificates.findings import Finding
-from ..certificates.overview import Overview
+from ..certificates.words import Overview
 from ..core.checks import FloatArray
 from ..online.readings import WINDOW_BATCHES
 from ..pictures.strokes import Picture, percent, with_unit
