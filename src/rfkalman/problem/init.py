@@ -6,9 +6,10 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ _FLAT = {"x": 0, "east": 0, "easting": 0, "y": 1, "north": 1, "northing": 1}
 _UPRIGHT = ("z", "depth", "height", "elevation", "altitude")
 _ALONG = ("x", "position", "distance", "chainage", "s")
 _LAT, _LON = ("lat", "latitude"), ("lon", "long", "lng", "longitude")
+_OFFSET, _NOISE = ("offset", "bias"), ("noise", "std", "sigma", "error")
 _TIME = ("time", "date", "datetime", "timestamp", "t", "ts", "epoch", "unixtime", "zeit", "datum", "zeitstempel")
 _MARKS_OF_MISSING = {-9999.0, -999.0, -99999.0, -99.0, 9999.0, 99999.0}
 #: What digital probes say at power-on (85) and without a connection (-127); overflow is shown as nines.
@@ -62,67 +64,34 @@ def _usual(unit: str) -> str:
     return {"C": "degC", "F": "degF"}.get(unit.strip(), spelled(unit))
 
 
-def _is_unit(text: str) -> bool:
+def _is_unit(text: str, of: str = "field") -> bool:
+    """Whether a text names a unit of some field, or of ``"length"``."""
     if text in ("C", "F"):
-        return True
+        return of == "field"
     with contextlib.suppress(RFKalmanError):
-        Units(field=text)
+        Units(length=text) if of == "length" else Units(field=text)
         return bool(text)
     return False
 
 
-def _is_length(unit: str) -> bool:
-    with contextlib.suppress(RFKalmanError):
-        Units().length_factor(unit)
-        return True
-    return False
+def _names(table: Table) -> dict[str, tuple[str, str]]:
+    """Each column's name without its unit, in lower case, and its unit."""
+    return {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+
+
+def rounded(x: float, digits: int = 2) -> float:
+    """A number to so many significant digits, as it is written in the file."""
+    return float(f"{x:.{digits}g}") + 0.0  # no -0.0
 
 
 # -- what a sensor table says -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SensorGuess:
-    """What a table of sensors says: the columns of ids, coordinates and spreads, and where the sensors are, (n, d)."""
-
-    id: str
-    ids: tuple[str, ...]
-    columns: tuple[str, ...]
-    axes: tuple[str, ...]
-    unit: str
-    unit_known: bool
-    coords: FloatArray
-    noise: str | None
-    offset: str | None
-    noise_unit: str | None
-    table: Table
-    origin: tuple[float, float] | None = None  # of coordinates in degrees
-
-    @property
-    def n(self) -> int:
-        """Number of sensors."""
-        return len(self.ids)
-
-    @property
-    def spacing(self) -> float:
-        """Typical distance to the nearest other sensor."""
-        if self.n < 2:
-            return 1.0
-        far = np.linalg.norm(self.coords[:400, None] - self.coords[None, :400], axis=2)
-        np.fill_diagonal(far, np.inf)
-        return float(np.median(far.min(axis=1)))
-
-    @property
-    def extent(self) -> FloatArray:
-        """Distance between the outermost sensors along each axis, (d,)."""
-        return np.asarray(np.ptp(self.coords, axis=0))
-
-
-def guess_sensors(table: Table) -> SensorGuess:
-    """Find ids, coordinates with their unit, noise and offsets by the names of the columns."""
-    names = {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+def guess_sensors(table: Table) -> dict[str, Any]:
+    """Ids, coordinates with their unit, noise and offsets, found by the names of the columns; for the template."""
+    names = _names(table)
     id_ = next((c for wanted in _ID for c in table.header if c.lower() == wanted), table.header[0])
-    ids = tuple(table.column(id_))
+    ids = table.column(id_)
     for name, count in Counter(ids).items():
         if count > 1:
             lines = ", ".join(str(line) for line, other in zip(table.lines, ids, strict=True) if other == name)
@@ -136,34 +105,56 @@ def guess_sensors(table: Table) -> SensorGuess:
     units = {names[c][1] for c in columns[2 if spherical else 0 :]}
     if len(units) > 1:
         raise table.error(f"coordinates have several units ({', '.join(sorted(units))}); give them one.")
-    unit = units.pop() if units else ""
-    origin, axes = None, tuple(names[c][0] for c in columns)
+    unit, origin, axes = next(iter(units), ""), None, [names[c][0] for c in columns]
     if spherical:
         origin, coords, unit = _projected(table, coords, ids, unit)
-        axes = ("x", "y", *axes[2:])
-    if coords.shape[1] > 1:
-        # A depth that all share says in which plane the sensors lie; it is no axis.
-        varying = np.ptp(coords, axis=0) > 0.0
-        if spherical or not varying.any():
-            varying[:2] = True
-        columns, axes = (tuple(c for c, keep in zip(given, varying, strict=True) if keep) for given in (columns, axes))
-        coords = coords[:, varying]
-    noise = _spread_column(names, "noise", "std", "sigma", "error")
-    offset = _spread_column(names, "offset", "bias")
-    return SensorGuess(
-        id_,
-        ids,
-        columns,
-        axes,
-        unit or "m",
-        bool(unit),
-        coords,
-        noise,
-        offset,
-        names[noise][1] or None if noise else None,
-        table,
-        origin,
-    )
+        axes[:2] = "x", "y"
+    # A depth that all share says in which plane the sensors lie; it is no axis.
+    varying = np.ptp(coords, axis=0) > 0.0
+    if spherical or not varying.any():
+        varying[:2] = True
+    columns, axes = ([c for c, keep in zip(given, varying, strict=True) if keep] for given in (columns, axes))
+    coords = coords[:, varying]
+    words = {column: set(name.split("_")) for column, (name, _) in names.items()}
+    offset = next((c for word in _OFFSET for c in words if word in words[c]), None)
+    noise = next((c for word in _NOISE for c in words if word in words[c] and not words[c] & set(_OFFSET)), None)
+    lower, upper, extent = coords.min(axis=0), coords.max(axis=0), float(np.ptp(coords, axis=0).max())
+    limits = [_outward(a, b, 0.1 * (extent or 1.0)) for a, b in zip(lower.tolist(), upper.tolist(), strict=True)]
+    return {
+        "table": table,
+        "id": id_,
+        "ids": ids,
+        "columns": columns,
+        "axes": axes,
+        "unit": unit or "m",
+        "unit_known": bool(unit),
+        "origin": origin,  # of coordinates in degrees
+        "from_surface": axes == ["depth"] and lower[0] >= 0.0,
+        "lower": [a for a, _ in limits],
+        "upper": [b for _, b in limits],
+        "middle": [rounded(x, 4) for x in np.median(coords, axis=0).tolist()],
+        # A correlation length: some distances of sensors, at most a third of the domain.
+        "length": rounded(min(2.0 * _spacing(coords), extent / 3.0 or 1.0)),
+        "noise": noise,
+        "noise_unit": names[noise][1] if noise else "",
+        "offset": offset,
+    }
+
+
+def _spacing(coords: FloatArray) -> float:
+    """Typical distance to the nearest other sensor."""
+    if len(coords) < 2:
+        return 1.0
+    far = np.linalg.norm(coords[:400, None] - coords[None, :400], axis=2)
+    np.fill_diagonal(far, np.inf)
+    return float(np.median(far.min(axis=1)))
+
+
+def _outward(low: float, high: float, margin: float) -> tuple[float, float]:
+    """Limits with a margin, rounded away from the middle."""
+    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-12))) / 10.0
+    ends = math.floor((low - margin) / step + 1e-9) * step, math.ceil((high + margin) / step - 1e-9) * step
+    return rounded(ends[0], 12), rounded(ends[1], 12)
 
 
 def _projected(
@@ -191,9 +182,9 @@ def _projected(
     return origin, np.concatenate([factor * flat, coords[:, 2:]], axis=1), unit
 
 
-def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tuple[tuple[str, ...], bool]:
+def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tuple[Sequence[str], bool]:
     """Columns of the coordinates, and whether the first two are latitude and longitude."""
-    plain = {name: column for column, (name, unit) in reversed(names.items()) if not unit or _is_length(unit)}
+    plain = {name: column for column, (name, unit) in reversed(names.items()) if not unit or _is_unit(unit, "length")}
     flat = sorted((_FLAT[name], plain[name]) for name in plain if name in _FLAT)
     upright = [plain[name] for name in _UPRIGHT if name in plain][:1]
     if len({axis for axis, _ in flat}) == 2:
@@ -218,15 +209,6 @@ def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tupl
     )
 
 
-def _spread_column(names: dict[str, tuple[str, str]], *words: str) -> str | None:
-    """The column of a standard deviation, by the first of its words that names one."""
-    for word in words:
-        for column, (name, _) in names.items():
-            if word in name.split("_") and not (words[0] == "noise" and {"offset", "bias"} & set(name.split("_"))):
-                return column
-    return None
-
-
 # -- what a table of readings says ------------------------------------------------------------------------------------
 
 
@@ -243,63 +225,37 @@ class Times:
     example: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadingGuess:
-    """What the first readings say: columns, clock, marks of missing values, and how large and how lively they are."""
-
-    table: Table
-    time: str
-    sensor: str | None  # None: one column per sensor
-    value: str | None
-    columns: dict[str, str]  # wide: column to sensor, where they differ
-    quantity: str
-    unit: str
-    times: Times
-    missing: list[str]
-    lowest: float
-    first: float
-    spread: float
-    pace: float  # typical change of the liveliest sensor within one unit of time
-    unit_of_time: str
-    resolution: float
-    lag: float  # seconds by which the latest reading is late; 0 where the order of lines means nothing
-    others: dict[str, list[str]] = field(default_factory=dict)
-
-
-def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
-    """Find layout, columns and scales of a table of readings of the sensors ``ids``."""
-    known = set(ids)
-    names = {column: _named(column, table.units.get(column, "")) for column in table.header if column}
-    header = list(names)
-    time = next((c for c in header if names[c][0].split("_")[0].split(" ")[0] in _TIME), header[0])
-    wide = _wide_columns(header, names, known, time)
+def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
+    """Layout, columns, clock and scales of a table of readings of the sensors ``ids``; for the template."""
+    known, names = set(ids), _names(table)
+    time = next((c for c in names if names[c][0].split("_")[0].split(" ")[0] in _TIME), next(iter(names)))
+    rest = [c for c in names if c != time]
+    wide = _wide_columns(rest, names, known)
+    numeric = [c for c in rest if c not in wide and _mostly_numbers(table, c)]
     others: dict[str, list[str]] = {}
-    sensor: str | None = None
-    value: str | None = None
+    sensor = value = None
     if wide:
         rows = [(i, name, c, text) for c, name in wide.items() for i, text in enumerate(table.column(c))]
         units = {names[c][1] for c in wide}
         quantity, unit = "", units.pop() if len(units) == 1 else ""
-        strange = [c for c in header if c not in wide and c != time and _mostly_numbers(table, table.column(c))]
-        strange = [c for c in strange if names[c][0] not in ("record", "recnum", "no", "nr", "batt", "battery")]
+        strange = [c for c in numeric if names[c][0] not in ("record", "recnum", "no", "nr", "batt", "battery")]
         if strange:
             table.remarks.append(f"no sensor of the table is named like the columns {_several(strange)}: not read.")
     else:
         # The column that knows most of the sensors: a column of test names may share some of them.
-        shares = {c: len(known & set(table.column(c))) for c in header if c != time}
+        shares = {c: len(known & set(table.column(c))) for c in rest}
         sensor = max(shares, key=lambda c: (shares[c], "sensor" in c.lower(), "id" in c.lower()), default=None)
         if sensor is None or not shares[sensor]:
             raise table.error("no column holds ids of the sensor table, and none is named after a sensor.")
-        candidates = [c for c in header if c not in (time, sensor) and _mostly_numbers(table, table.column(c))]
+        candidates = [c for c in numeric if c != sensor]
         if not candidates:
             raise table.error("no column holds numbers that could be readings.")
         value = max(candidates, key=lambda c: (bool(names[c][1]), c.lower() in ("value", "reading")))
         quantity, unit = names[value]
         pairs = zip(table.column(sensor), table.column(value), strict=True)
         rows = [(i, name, value, text) for i, (name, text) in enumerate(pairs)]
-        for c in header:
-            if c not in (time, sensor, value) and 1 < len(set(table.column(c))) <= 20 and c not in candidates:
-                others[c] = sorted(set(table.column(c)))[:20]
+        kinds = {c: sorted(set(table.column(c))) for c in rest if c not in (sensor, *candidates)}
+        others = {c: found for c, found in kinds.items() if 1 < len(found) <= 20}
     times = _times(table, time, names[time][1])
     missing = _missing(table, rows)
     series: dict[str, list[tuple[float, float]]] = {}
@@ -312,43 +268,46 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
     _remark_on_names(table, series, ids)
     series = {name: path for name, path in series.items() if name in known}
     numbers = np.array([v for path in series.values() for _, v in path])
-    middle = float(np.median(numbers))
     low, high = np.quantile(numbers, [0.02, 0.98], method="inverted_cdf")
     kept = numbers[(numbers >= low) & (numbers <= high)]  # a few spikes must not set the scale
-    spread = float(np.std(kept)) or abs(middle) or 1.0
+    spread = float(np.std(kept)) or abs(float(np.median(numbers))) or 1.0
     unit_of_time, pace = _pace(series, None if times.since else times.unit)
-    first = float(np.median([min(path)[1] for path in series.values()]))
-    order = [name for _, name, _, _ in rows] if sensor is not None else []
-    return ReadingGuess(
-        table,
-        time,
-        sensor,
-        value,
-        {c: n for c, n in wide.items() if c != n} and wide,
-        quantity.replace("_", " "),
-        unit,
-        times,
-        missing,
-        float(low),
-        first,
-        spread,
-        pace or 0.1 * spread,
-        unit_of_time,
-        _resolution(text for _, _, _, text in rows[:2000]),
-        _lag(times.seconds, order),
-        others,
-    )
+    return {
+        "table": table,
+        "time": time,
+        "sensor": sensor,  # None: one column per sensor
+        "value": value,
+        "columns": wide if any(c != name for c, name in wide.items()) else {},
+        "quantity": quantity.replace("_", " "),
+        "unit": unit,
+        "others": others,
+        "times": times,
+        "missing": missing,
+        "absolute_zero": _absolute_zero(unit, float(low)),
+        "first": float(np.median([min(path)[1] for path in series.values()])),
+        "spread": spread,
+        "pace": pace or 0.1 * spread,  # typical change of the liveliest sensor within one unit of time
+        "unit_of_time": unit_of_time,
+        "seconds": SECONDS.get(unit_of_time, 1.0),
+        "resolution": _resolution(text for _, _, _, text in rows[:2000]),
+        # Seconds by which the latest reading is late; 0 where the order of lines means nothing.
+        "lag": _lag(times.seconds, [] if sensor is None else table.column(sensor)),
+    }
 
 
-def _wide_columns(
-    header: Sequence[str], names: dict[str, tuple[str, str]], known: set[str], time: str
-) -> dict[str, str]:
+def _absolute_zero(unit: str, lowest: float) -> float | None:
+    """Absolute zero in a unit of temperature, unless readings lie below: a difference in K may be negative."""
+    zero = math.inf
+    with contextlib.suppress(RFKalmanError):
+        zero = Units(field=unit).convert("0 K", "field")
+    return zero if lowest >= zero else None
+
+
+def _wide_columns(columns: Sequence[str], names: dict[str, tuple[str, str]], known: set[str]) -> dict[str, str]:
     """Columns that are named after a sensor, perhaps with a unit or with what a logger appends, and the sensor."""
     plain = {name.lower(): name for name in known}
     found: dict[str, str] = {}
-    for column in header:
-        if column == time:
-            continue
+    for column in columns:
         spellings = (column, names[column][0], _COMBINED.sub("", column), _COMBINED.sub("", names[column][0]))
         sensor = next((plain[text.lower()] for text in spellings if text.lower() in plain), None)
         if sensor is not None:
@@ -408,11 +367,14 @@ def _fault_codes(table: Table, texts: Sequence[str]) -> set[str]:
     return {text for text in codes if not 2.0 * low - high <= values[text] <= 2.0 * high - low}
 
 
-def _mostly_numbers(table: Table, texts: Sequence[str]) -> bool:
-    filled = [t for t in texts[:1000] if t]
-    if not filled:
-        return False
-    return sum(math.isfinite(table.number(t)) for t in filled) > 0.5 * len(filled)
+def _mostly_numbers(table: Table, column: str) -> bool:
+    return _share(table.column(column), lambda text: math.isfinite(table.number(text))) > 0.5
+
+
+def _share(texts: Sequence[str], holds: Callable[[str], object]) -> float:
+    """Of the texts that are not empty, the share for which something holds."""
+    filled = [text for text in texts[:1000] if text]
+    return sum(bool(holds(text)) for text in filled) / max(1, len(filled))
 
 
 # -- times ------------------------------------------------------------------------------------------------------------
@@ -420,12 +382,12 @@ def _mostly_numbers(table: Table, texts: Sequence[str]) -> bool:
 
 def _times(table: Table, column: str, suffix: str) -> Times:
     stamps = table.column(column)
-    if _mostly_numbers(table, stamps):
+    if _mostly_numbers(table, column):
         return _numbers_of_time(table, stamps, suffix)
     filled = [(i, t) for i, t in enumerate(stamps) if t]
     iso = sum(written_date(t, None) is not None for _, t in filled)
     dates = None if iso > 0.5 * len(filled) else _order(table, column, filled)
-    clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE) > 0.5]
+    clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE.fullmatch) > 0.5]
     if clocks and all(":" not in t for _, t in filled):
         day = table.cell(filled[0][0], column, filled[0][1])
         raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
@@ -448,11 +410,6 @@ def _times(table: Table, column: str, suffix: str) -> Times:
     # Only differences are used, so times without a zone may stand for UTC here.
     seconds = [math.nan if m is None else (m - zero).total_seconds() for m in moments]
     return Times(seconds, dates=dates, zoned=zoned, start=start, example=filled[0][1])
-
-
-def _share(texts: Sequence[str], pattern: re.Pattern[str]) -> float:
-    filled = [t for t in texts[:1000] if t]
-    return sum(pattern.fullmatch(t) is not None for t in filled) / max(1, len(filled))
 
 
 def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
