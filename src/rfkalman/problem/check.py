@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .file import Problem
 
 _PROBES = 300
-_SLOW_S = 0.1
+_SLOW_MS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,48 +97,23 @@ class DataReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was found; ``print`` it, or take ``as_dict()``.
-
-    Attributes
-    ----------
-    findings : tuple of Finding
-    notes : tuple of str
-        Every default and automatic choice.
-    rank, dim : int
-        Directions of the field; components of the whole state.
-    n_sensors, n_inside : int
-    seconds_per_batch : float
-        Measured here, over the window.
-    memory_bytes : float
-        About what a run holds.
-    window_batches : int
-    window : float
-        Length of the window in the unit of time.
-    observability : float
-        Share of the field's variance that the window's readings remove (domain mean), against no readings at all.
-    weakest_place : list of float
-        Where the least is removed, of some hundred places.
-    std_before, std_after : float
-        rms std of the field at the end of the window, without and with the readings.
-    unknowns : tuple of UnknownOutlook
-    data : DataReport or None
-    """
+    """What was found; ``print`` it, or take ``as_dict()``."""
 
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-    rank: int
-    dim: int
+    notes: tuple[str, ...]  #: every default and automatic choice
+    rank: int  #: directions of the field
+    dim: int  #: components of the whole state
     n_sensors: int
     n_inside: int
-    seconds_per_batch: float
-    memory_bytes: float
+    seconds_per_batch: float  #: measured here, over the window
+    memory_bytes: float  #: about what a run holds
     window_batches: int
-    window: float
-    observability: float
-    weakest_place: list[float]
+    window: float  #: length of the window in the unit of time
+    observability: float  #: share of the field's variance that the readings of the window remove (domain mean)
+    weakest_place: list[float]  #: where the least is removed, of some hundred places
     weakest_share: float
-    std_before: float
-    std_after: float
+    std_before: float  #: rms std of the field at the end of the window, without the readings ...
+    std_after: float  #: ... and with them
     unknowns: tuple[UnknownOutlook, ...]
     data: DataReport | None
     labels: dict[str, Any]
@@ -480,20 +455,21 @@ def _about_data(setup: Setup, d: DataReport) -> Iterator[Finding]:
 
 
 def _about_outlook(report: CheckReport) -> Iterator[Finding]:
-    if report.observability < 0.3:
-        text = f"within the window they remove only {100 * report.observability:.0f} % of the field's variance"
+    removed, least, cost = 100 * report.observability, 100 * report.weakest_share, 1e3 * report.seconds_per_batch
+    if removed < 30.0:
+        text = f"within the window they remove only {removed:.0f} % of the field's variance"
         yield warn("sensors", f"{text}: the maps will mostly show the prior.")
-    if report.weakest_share < 0.1 <= report.observability:
+    if least < 10.0 <= removed:
         text = f"they say almost nothing about the field at {_place(report.weakest_place)}"
-        yield note("sensors", f"{text}: {100 * max(report.weakest_share, 0.0):.0f} % of its variance is removed.")
+        yield note("sensors", f"{text}: {max(least, 0.0):.0f} % of its variance is removed.")
     for unknown in report.unknowns:
         if unknown.n_values and unknown.most < 0.1:
             text = f"is not identified ({100 * unknown.most:.0f} %): the answer will be its prior"
             yield warn(unknown.name, f"{text}. Give its value, or a sensor that feels it.")
         elif unknown.n_values and unknown.mean < 0.5:
             yield note(unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")
-    if report.seconds_per_batch > _SLOW_S:
-        yield note("cost", f"{1e3 * report.seconds_per_batch:.0f} ms per batch; a smaller features.max_rank is faster.")
+    if cost > _SLOW_MS:
+        yield note("cost", f"{cost:.0f} ms per batch; a smaller features.max_rank is faster.")
 
 
 def _place(x: list[float]) -> str:
