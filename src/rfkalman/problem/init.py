@@ -31,6 +31,8 @@ _MARKS_OF_MISSING = {-9999.0, -999.0, -99999.0, -99.0, 9999.0, 99999.0}
 #: What digital probes say at power-on (85) and without a connection (-127); overflow is shown as nines.
 _UNWELL = {85.0, -127.0}
 _NINES = re.compile(r"-?(?=(?:[.,]?9){3})9*[.,]?9+")
+#: One-letter names and words that pint happens to know: more often part of the name of a column.
+_NO_UNITS = ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: What a logger appends to the name of a column: how its readings were combined.
 _COMBINED = re.compile(r"_(?:avg|med|max|min|smp|tot)(?:\(\d+\))?$", re.IGNORECASE)
@@ -41,20 +43,17 @@ _CLOCK_ALONE = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?"
 
 def _named(column: str, below: str = "") -> tuple[str, str]:
     """A column name without its unit, and the unit: ``noise_std_degC``, ``depth (m)``; ``below`` is a line of units."""
-    bracketed = re.fullmatch(r"(.*?)\s*[\[(](.+)[\])]", column)
+    bracketed = re.fullmatch(r"\s*(.*?)\s*[\[(](.+)[\])]", column)
     if bracketed and _is_unit(bracketed.group(2).strip()):
-        return bracketed.group(1).strip().lower(), _usual(bracketed.group(2))
-    if below and _is_unit(below):
+        return bracketed.group(1).lower(), _usual(bracketed.group(2))
+    if _is_unit(below):
         return column.lower(), _usual(below)
     if bracketed:
-        return bracketed.group(1).strip().lower(), ""
+        return bracketed.group(1).lower(), ""
     tokens = column.split("_")
     for k in range(1, len(tokens)):
         unit = "/".join(tokens[k:])
-        # One-letter names and words that pint happens to know are more often part of the name.
-        if _is_unit(unit) and unit not in ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u"):
-            if unit in ("C", "F") and "temp" not in column.lower():
-                continue
+        if _is_unit(unit) and unit not in _NO_UNITS and (unit not in ("C", "F") or "temp" in column.lower()):
             return "_".join(tokens[:k]).lower(), _usual(unit)
     return column.lower(), ""
 
@@ -291,7 +290,7 @@ def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
         "seconds": SECONDS.get(unit_of_time, 1.0),
         "resolution": _resolution(text for _, _, _, text in rows[:2000]),
         # Seconds by which the latest reading is late; 0 where the order of lines means nothing.
-        "lag": _lag(times.seconds, [] if sensor is None else table.column(sensor)),
+        "lag": _lag(times.seconds, None if sensor is None else table.column(sensor)),
     }
 
 
@@ -324,14 +323,14 @@ def _several(names: Sequence[str]) -> str:
 
 def _remark_on_names(table: Table, series: dict[str, list[tuple[float, float]]], ids: Sequence[str]) -> None:
     strangers = [name for name in series if name not in set(ids)]
-    if strangers:
-        count = sum(len(series[name]) for name in strangers)
-        text = f"{count} readings are of sensors that the table of sensors does not have"
-        table.remarks.append(f"{text}: {_several(strangers)}.")
     silent = [name for name in dict.fromkeys(ids) if name not in series]
-    if silent:
-        text = f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines"
-        table.remarks.append(f"{text}: {_several(silent)}.")
+    count = sum(len(series[name]) for name in strangers)
+    for names, text in (
+        (strangers, f"{count} readings are of sensors that the table of sensors does not have"),
+        (silent, f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines"),
+    ):
+        if names:
+            table.remarks.append(f"{text}: {_several(names)}.")
 
 
 def _missing(table: Table, rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
@@ -385,31 +384,28 @@ def _times(table: Table, column: str, suffix: str) -> Times:
     if _mostly_numbers(table, column):
         return _numbers_of_time(table, stamps, suffix)
     filled = [(i, t) for i, t in enumerate(stamps) if t]
+    row, example = (filled or [(0, "")])[0]
     iso = sum(written_date(t, None) is not None for _, t in filled)
     dates = None if iso > 0.5 * len(filled) else _order(table, column, filled)
     clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE.fullmatch) > 0.5]
     if clocks and all(":" not in t for _, t in filled):
-        day = table.cell(filled[0][0], column, filled[0][1])
+        day = table.cell(row, column, example)
         raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
     zoned = sum((written_date(t, dates) or [None])[-1] is not None for _, t in filled) > 0.5 * len(filled)
     # Where the order cannot be told, either serves for scales.
     moments = [_moment(t, "day first" if dates == "?" else dates, zoned) for t in stamps]
     known = [(m, i) for i, m in enumerate(moments) if m is not None]
     if not known:
-        row, text = (filled or [(0, "")])[0]
-        cell = table.cell(row, column, text)
         raise table.error(
-            f"{cell} is not a time that is understood, so there is no reading that is a number with a time; write "
-            "2024-12-31T14:00, 31.12.2024 14:00, or a number."
+            f"{table.cell(row, column, example)} is not a time that is understood, so there is no reading that is a "
+            "number with a time; write 2024-12-31T14:00, 31.12.2024 14:00, or a number."
         )
-    start = None
-    if dates != "?":
-        first, i = min(known)
-        start = stamps[i] if dates is None else first.isoformat()
+    first, i = min(known)
+    start = None if dates == "?" else stamps[i] if dates is None else first.isoformat()
     zero = datetime(2000, 1, 1, tzinfo=UTC if zoned else None)
     # Only differences are used, so times without a zone may stand for UTC here.
     seconds = [math.nan if m is None else (m - zero).total_seconds() for m in moments]
-    return Times(seconds, dates=dates, zoned=zoned, start=start, example=filled[0][1])
+    return Times(seconds, dates=dates, zoned=zoned, start=start, example=example)
 
 
 def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
@@ -472,22 +468,22 @@ def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -
     return unit, max(rates, default=0.0) * math.sqrt(SECONDS.get(unit, 1.0))
 
 
-def _lag(seconds: Sequence[float], sensors: Sequence[str]) -> float:
+def _lag(seconds: Sequence[float], sensors: Sequence[str] | None) -> float:
     """How late the latest line is where lines stand in order of arrival; 0 where they are sorted."""
-    keep = [i for i, s in enumerate(seconds) if math.isfinite(s)]
-    t = np.array([seconds[i] for i in keep])
+    t = np.array(seconds)
+    keep = np.isfinite(t)
+    t = t[keep]
     if t.size < 2:
         return 0.0
-    if sensors:
-        runs = 1 + sum(sensors[i] != sensors[j] for i, j in zip(keep[1:], keep[:-1], strict=True))
-        several = len({sensors[i] for i in keep})
+    if sensors is not None:
+        who = np.array(sensors)[keep]
+        several = np.unique(who).size
         # One sensor after the other: sorted by sensor, not by arrival.
-        if several > 1 and runs < 2 * several:
+        if several > 1 and 1 + np.count_nonzero(who[1:] != who[:-1]) < 2 * several:
             return 0.0
     # A time that no line after it comes near runs ahead by mistake, and makes nothing late.
-    reach = np.minimum(t, np.max(np.stack([np.roll(t, -k) for k in range(1, min(21, t.size))]), axis=0))
-    late = np.maximum.accumulate(reach) - t
-    return float(max(late.max(), 0.0))
+    reach = np.minimum(t, np.max([np.roll(t, -k) for k in range(1, min(21, t.size))], axis=0))
+    return max(0.0, float(np.max(np.maximum.accumulate(reach) - t)))
 
 
 def _resolution(texts: Iterable[str]) -> float:
