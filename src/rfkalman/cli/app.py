@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -40,23 +40,18 @@ class _Output:
     is_data = False
 
 
-def _take_json(asked: bool) -> bool:
+def _take_json(asked: bool) -> None:
     _Output.is_data = asked
-    return asked
 
 
-json_option = Annotated[
-    bool, typer.Option("--json", help="Print data for machines on standard output.", callback=_take_json)
-]
-#: Commands take it for their help; :func:`run` looks for it before anything can fail.
-debug_option = Annotated[
-    bool, typer.Option("--debug", help="Show the whole trace of an error.", envvar="RFKALMAN_DEBUG")
-]
+def wants_json() -> bool:
+    """Whether standard output belongs to a machine."""
+    return _Output.is_data
 
 
 def say(text: str) -> None:
     """A line for people; on standard error when standard output belongs to a machine."""
-    (errors if _Output.is_data else output).print(text.translate(_CONTROL), markup=False)
+    (errors if wants_json() else output).print(text.translate(_CONTROL), markup=False)
 
 
 def remark(text: str) -> None:
@@ -66,7 +61,7 @@ def remark(text: str) -> None:
 
 def emit(data: Any) -> None:
     """The result as JSON, where it was asked for; null in place of every number that JSON cannot hold."""
-    if _Output.is_data:
+    if wants_json():
         typer.echo(json.dumps(_plain(data), indent=1, allow_nan=False, default=str))
 
 
@@ -134,14 +129,31 @@ class _Command(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Import the command and let it read its arguments."""
-        function = getattr(import_module(f".{self.name}", __package__), str(self.name))
-        single = typer.Typer(add_completion=False)
-        single.command(self.name)(function)
-        command = typer.main.get_command(single)
+        command = _command(getattr(import_module(f".{self.name}", __package__), str(self.name)))
+        for option in _command(_options_of_all).params:
+            option.expose_value = False
+            command.params.append(option)
         context = command.make_context(info_name, args, parent, **extra)
         # Matrices of a few hundred rows gain nothing from a second BLAS thread and lose much on a loaded machine.
         context.with_resource(threadpool_limits(1, user_api="blas"))
         return context
+
+
+def _command(function: Callable[..., None]) -> Any:
+    single = typer.Typer(add_completion=False)
+    single.command()(function)
+    return typer.main.get_command(single)
+
+
+def _options_of_all(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print data for machines on standard output.", callback=_take_json)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the whole trace of an error.", envvar="RFKALMAN_DEBUG")
+    ] = False,
+) -> None:
+    """What every command takes; --debug for its help alone: :func:`run` looks for it before anything can fail."""
 
 
 app = _application()

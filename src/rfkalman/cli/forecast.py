@@ -17,7 +17,7 @@ from ..io.export_tables import guarded
 from ..problem import Setup
 from ..problem.schema import LIMITS
 from . import shared
-from .app import debug_option, emit, json_option, progress_bar, remark
+from .app import emit, progress_bar, remark, wants_json
 
 MAX_TIMES = 1000
 
@@ -33,8 +33,6 @@ def forecast(
     threshold: Annotated[list[float] | None, typer.Option(help="Give the probability of exceeding this value.")] = None,
     level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the intervals.")] = 0.9,
     out: shared.folder_option = None,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """The field ahead of the readings (or at any time) with bands and exceedance probabilities, as a table."""
     setup = shared.load(problem, quiet=True)
@@ -68,7 +66,7 @@ def forecast(
     end = None if last is None else setup.time_text(last)
     facts = {"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows}
     emit(facts)
-    if not as_json:
+    if not wants_json():
         typer.echo(_as_csv(rows), nl=False)
 
 

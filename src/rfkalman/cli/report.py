@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import ValueRangeError
 from . import shared
-from .app import debug_option, emit, json_option
+from .app import emit
 
 
 def report(
@@ -22,8 +22,6 @@ def report(
         bool, typer.Option("--certificates", help="Look longer at the certificates (slower).")
     ] = False,
     strict: shared.strict_option = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Write the report of a run as one HTML file that needs nothing else."""
     setup = shared.load(problem, quiet=True)

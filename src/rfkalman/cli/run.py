@@ -15,7 +15,7 @@ from ..runs.session import Run
 from ..runs.session import run as run_files
 from . import shared
 from ._signals import Stop, Stopped
-from .app import debug_option, emit, json_option, progress_bar, remark
+from .app import emit, progress_bar, remark, wants_json
 
 until_option = Annotated[
     str | None, typer.Option(help="Stop after this time: a date as in the problem file, or a number in its unit.")
@@ -40,8 +40,6 @@ def run(
     overwrite: overwrite_option = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     strict: shared.strict_option = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Replay files of readings through the filter; write the record, the posterior and a report.
 
@@ -67,7 +65,7 @@ def run(
                 finished = run_files(
                     setup,
                     readings or None,
-                    shared.place_of(setup, out),
+                    out or setup.output.folder,
                     resume=None if resume or rebuild else False,
                     until_ns=until_ns,
                     rebuild=rebuild,
@@ -78,17 +76,17 @@ def run(
                 )
         except Stopped:
             finished = shared.open_run(setup, out)
-        finish(setup, finished, report=report, strict=strict, as_json=as_json, began=began, stop=stop)
+        finish(setup, finished, report=report, strict=strict, began=began, stop=stop)
 
 
-def finish(setup: Setup, finished: Run, *, report: bool, strict: bool, as_json: bool, began: float, stop: Stop) -> None:
+def finish(setup: Setup, finished: Run, *, report: bool, strict: bool, began: float, stop: Stop) -> None:
     """Write what a run leaves behind, say it, and judge."""
     with finished:
         written = shared.write_outputs(setup, finished, report)
-        if not as_json:
+        if not wants_json():
             shared.say_found(setup, finished)
         facts, fails = shared.verdict(setup, finished, strict=strict)
-        names = [shared.shown(path) for path in written] if as_json else shared.say_written(written)
+        names = [shared.shown(path) for path in written] if wants_json() else shared.say_written(written)
         seconds = round(time.perf_counter() - began, 2)
         emit(_summary(setup, finished) | facts | {"written": names, "seconds": seconds})
         stop.leave()

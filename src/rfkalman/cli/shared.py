@@ -49,14 +49,9 @@ def load(path: Path, *, quiet: bool = False) -> Setup:
     return setup
 
 
-def place_of(setup: Setup, out: Path | None) -> Path:
-    """The folder of a run."""
-    return setup.output.folder if out is None else out
-
-
 def open_run(setup: Setup, out: Path | None) -> Run:
     """The run in its folder; a clear word where there is none."""
-    path = place_of(setup, out) / STORE
+    path = (out or setup.output.folder) / STORE
     if not path.is_file():
         raise ValueRangeError(f"there is no run in {path.parent}; `rfkalman run` makes one.")
     return Run(setup, path)
@@ -192,18 +187,18 @@ def verdict(setup: Setup, finished: Run, *, strict: bool) -> tuple[dict[str, Any
     record, alarms = finished.record, alarms_of(setup, finished)
     consistency, aside, waiting = record.consistency(), record.aside(), record.waiting()
     say(consistency.line)
-    for text in consistency.warnings:
-        remark(f"warning: {text}")
-    for _, text in alarms[-ALARMS_SHOWN:]:
-        remark(text)
-    if len(alarms) > ALARMS_SHOWN:
-        remark(f"alarm: {len(alarms) - ALARMS_SHOWN} earlier ones; --json has all")
-    for text in waiting:
-        remark(f"warning: {text}")
+    earlier = len(alarms) - ALARMS_SHOWN
+    lines = [
+        *(f"warning: {text}" for text in consistency.warnings),
+        *(text for _, text in alarms[-ALARMS_SHOWN:]),
+        *([f"alarm: {earlier} earlier ones; --json has all"] if earlier > 0 else []),
+        *(f"warning: {text}" for text in waiting),
+    ]
     if aside.is_much:
-        remark(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside")
-        for text in aside.remedies:
-            remark(f"  {text}")
+        lines.append(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside")
+        lines += [f"  {text}" for text in aside.remedies]
+    for line in lines:
+        remark(line)
     facts = {
         "consistency": consistency.numbers(),
         "set_aside": aside.numbers(),

@@ -26,7 +26,7 @@ from ..io.readings import from_frame
 from ..io.tables import Chunk, Position
 from ..io.workbook import is_workbook
 from ..job import Setup
-from ..online.readings import NEVER, STATUSES, Reason, Status, Watermark, before_leap, trusted_end
+from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
 from ..runs.session import source_reader
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     heard: set[int] = set()
     none: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     kept: list[tuple[NDArray[Any], ...]] = [(none, none, none, np.zeros(0))]
-    newest, watermark = NEVER, Watermark()
+    newest, watermark = -(2**63), Watermark()
     unread: list[str] = []
     for file, chunk in _chunks(setup, readings):
         rejected.update(r.reason for r in chunk.rejected)

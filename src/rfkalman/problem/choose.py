@@ -60,19 +60,16 @@ _FOCUS_ORDER = 24
 
 def crowded_lines(domain: Box, bumps: Sequence[Bump]) -> list[list[float]]:
     """Coordinates along each axis that crowd around each bump by powers of two, for the quadrature to be cut at."""
-    lines: list[set[float]] = [set() for _ in range(domain.dimension)]
-    for bump in bumps:
-        for axis, at in enumerate(bump.centre):
-            distance = bump.width
-            lines[axis].add(at)
-            while distance < domain.side[axis]:
-                lines[axis] |= {at - distance, at + distance}
-                distance *= 2.0
+    # Lines closer to each other than half the finest distance add points without adding accuracy.
+    gap = 0.5 * min(bump.width for bump in bumps)
     found = []
-    for axis, marks in enumerate(lines):
-        a, b = float(domain.lower[axis]), float(domain.upper[axis])
-        # Lines closer to each other than half the finest distance add points without adding accuracy.
-        gap = 0.5 * min(bump.width for bump in bumps)
+    for axis, (a, b) in enumerate(zip(domain.lower.tolist(), domain.upper.tolist(), strict=True)):
+        marks = {bump.centre[axis] for bump in bumps}
+        for bump in bumps:
+            distance = bump.width
+            while distance < domain.side[axis]:
+                marks |= {bump.centre[axis] - distance, bump.centre[axis] + distance}
+                distance *= 2.0
         kept: list[float] = []
         for mark in sorted(marks):
             if a + gap < mark < b - gap and (not kept or mark - kept[-1] > gap):
@@ -100,22 +97,19 @@ def space_of(
 ) -> tuple[WhitenedSpace, list[str]]:
     """The whitened space of a problem, and the warnings that came with it."""
     plan = _plan(problem, pde, length, bumps, n_sensors, notes)
-    space: WhitenedSpace | None = None
-    said: list[str] = []
-    for attempt in range(4):
-        with warnings.catch_warnings(record=True) as caught:
+    tries = 4
+    while True:
+        with warnings.catch_warnings(record=True) as caught, problem.blaming("features"):
             warnings.simplefilter("always")
-            with problem.blaming("features"):
-                space = whiten(
-                    plan.pde, plan.recipe(problem.features.seed), plan.floor, order=plan.order, breaks=plan.breaks
-                )
-        said = [str(w.message) for w in caught]
+            recipe = plan.recipe(problem.features.seed)
+            space = whiten(plan.pde, recipe, plan.floor, order=plan.order, breaks=plan.breaks)
+        tries -= 1
         # Few directions dropped: the draw may be too small for its length scale. Periodic waves are orthogonal anyway.
         enough = plan.periodic or space.rank + space.strengths.size <= 0.8 * space.n_features
-        if problem.features.count != "auto" or enough or plan.count >= LIMITS["features"] or attempt == 3:
+        if problem.features.count != "auto" or enough or plan.count >= LIMITS["features"] or not tries:
             break
         plan.count = min(int(1.6 * plan.count), LIMITS["features"])
-    assert space is not None
+    said = [str(w.message) for w in caught]
     report = space.report()
     notes.append(
         f"features: {plan.describe(problem.units.length)}; floor {space.mass_floor:g}, rank {space.rank} of "
@@ -189,7 +183,9 @@ def _plan(
     zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
     windowed = zero if domain.smooth_window else ()
     split = [part for part in held if part not in windowed]
-    periodic = tuple(sorted({"xyz".index(p[0]) for p, c in _native_conditions(pde) if isinstance(c, Periodic)}))
+    # The box's own names of its faces tell the axis.
+    joined = {n for n in domain.native_parts if isinstance(conditions[domain.names.get(n, n)], Periodic)}
+    periodic = tuple(sorted({"xyz".index(face[0]) for face in joined}))
     corners = bool(split) and any(
         corner.angle > math.pi + _MILD and set(corner.parts) & set(split) for corner in domain.reentrant_corners()
     )
@@ -250,12 +246,6 @@ def _plan(
     return _Plan(pde, family, count, scale, floor, order, breaks, bumps if focus else (), windowed, periodic, corners)
 
 
-def _native_conditions(pde: LinearPDE) -> list[tuple[str, Any]]:
-    """Conditions by the box's own names of its faces, which tell the axis."""
-    names = pde.domain.names
-    return [(native, pde.conditions[names.get(native, native)]) for native in pde.domain.native_parts]
-
-
 def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str) -> bool:
     """Whether features crowd around the sources: asked for, or narrow sources that could not be resolved otherwise."""
     given = problem.features.focus
@@ -272,9 +262,7 @@ def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: 
         raise problem.error(
             "features.focus", "needs one to three sources in a plane domain without flow and periodic parts."
         )
-    if given == "no" or not possible:
-        return False
-    if given == "yes":
-        return True
+    if given != "auto" or not possible:
+        return given == "yes"
     narrow = min(bump.width for bump in bumps)
     return float(pde.domain.side.min()) / narrow > 15.0 and problem.features.length_scale == "auto"
