@@ -39,15 +39,14 @@ def forecast(
     labels, thresholds = setup.labels, threshold if threshold else list(setup.output.thresholds)
     with shared.open_run(setup, out) as found:
         last = found.record.end_ns
-        for alarm, text in shared.alarms_of(setup, found):
+        for alarm, text in shared.alarms_of(found):
             if alarm["until"] is None:
                 remark(text)
         times = [shared.moment(setup, text, "--at") for text in at or []]
         if ahead is not None or not times:
             times += _times_ahead(setup, last, ahead, steps)
-        start = setup.clock.from_model(setup.model.start)
-        if times and min(times) < start:
-            early = next(t for t in times if t < start)
+        early, start = min(times), setup.clock.from_model(setup.model.start)
+        if early < start:
             raise ValueRangeError(
                 f"--at {setup.time_text(early)} lies before the start of the problem, {setup.time_text(start)}."
             )
@@ -57,15 +56,14 @@ def forecast(
             for t in bars.track(times, description="forecasting"):
                 field = found.field(t)
                 low, high = field.interval(places, level)
-                values = {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
-                values |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
+                columns = dict(zip(labels.axes, places.T, strict=True))
+                columns |= {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
+                columns |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
                 for i, name in enumerate(names):
-                    row = {"time": setup.time_text(t), "place": name}
-                    row |= dict(zip(labels.axes, places[i].tolist(), strict=True))
-                    rows.append(row | {key: float(column[i]) for key, column in values.items()})
+                    numbers = {key: float(column[i]) for key, column in columns.items()}
+                    rows.append({"time": setup.time_text(t), "place": name, **numbers})
     end = None if last is None else setup.time_text(last)
-    facts = {"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows}
-    emit(facts)
+    emit({"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows})
     if not wants_json():
         typer.echo(_as_csv(rows), nl=False)
 

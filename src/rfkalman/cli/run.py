@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..core.errors import ValueRangeError
-from ..problem import Setup
 from ..runs.runner import Progress
 from ..runs.session import Run
 from ..runs.session import run as run_files
@@ -76,38 +75,36 @@ def run(
                 )
         except Stopped:
             finished = shared.open_run(setup, out)
-        finish(setup, finished, report=report, strict=strict, began=began, stop=stop)
+        finish(finished, report=report, strict=strict, began=began, stop=stop)
 
 
-def finish(setup: Setup, finished: Run, *, report: bool, strict: bool, began: float, stop: Stop) -> None:
+def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Stop) -> None:
     """Write what a run leaves behind, say it, and judge."""
+    setup, record, last = finished.setup, finished.record, finished.last_ns
     with finished:
-        written = shared.write_outputs(setup, finished, report)
+        written = shared.write_outputs(finished, report)
         if not wants_json():
-            shared.say_found(setup, finished)
-        facts, fails = shared.verdict(setup, finished, strict=strict)
-        names = [shared.shown(path) for path in written] if wants_json() else shared.say_written(written)
-        seconds = round(time.perf_counter() - began, 2)
-        emit(_summary(setup, finished) | facts | {"written": names, "seconds": seconds})
+            shared.say_found(finished)
+        facts, fails = shared.verdict(finished, strict=strict)
+        found = {
+            "title": setup.labels.title,
+            "store": shared.shown(finished.path),
+            "hash": setup.hash,
+            "rank": setup.space.rank,
+            "arrived": record.arrived,
+            "counts": record.counts,
+            "analyses": int(record.analysis_times.size),
+            "last": None if last is None else setup.time_text(last),
+            "log_evidence": record.log_evidence,
+            "unknowns": shared.unknown_numbers(finished),
+            **facts,
+            "written": [shared.shown(path) for path in written] if wants_json() else shared.say_written(written),
+            "seconds": round(time.perf_counter() - began, 2),
+        }
+        emit(found)
         stop.leave()
         if not finished.counts.get("used"):
             remark("not one reading could be used; `rfkalman check` says why")
             fails = True
     if fails:
         raise typer.Exit(1)
-
-
-def _summary(setup: Setup, finished: Run) -> dict[str, Any]:
-    record, last = finished.record, finished.last_ns
-    return {
-        "title": setup.labels.title,
-        "store": shared.shown(finished.path),
-        "hash": setup.hash,
-        "rank": setup.space.rank,
-        "arrived": record.arrived,
-        "counts": record.counts,
-        "analyses": int(record.analysis_times.size),
-        "last": None if last is None else setup.time_text(last),
-        "log_evidence": record.log_evidence,
-        "unknowns": shared.unknown_numbers(setup, finished),
-    }

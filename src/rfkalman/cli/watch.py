@@ -83,7 +83,7 @@ def watch(
             finally:
                 stop.patient = True
                 runner.flush()
-        finish(setup, shared.open_run(setup, out), report=report, strict=strict, began=began, stop=stop)
+        finish(shared.open_run(setup, out), report=report, strict=strict, began=began, stop=stop)
 
 
 def _files(place: Path) -> Iterable[Path]:
