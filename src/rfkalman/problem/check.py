@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .file import Problem
 
 _PROBES = 300
+#: Batches as (model time, rows of sensors).
+Schedule = list[tuple[float, NDArray[np.int64]]]
 _SLOW_MS = 100.0
 
 
@@ -175,8 +177,8 @@ def check(
     ----------
     problem : Problem
     readings : optional
-        ``True`` for the files of the input section; a path or several; a DataFrame or a dict of arrays; chunks of
-        ``rfkalman.io.readings``. Without them the sensors are assumed to report all together, every ``time.step``.
+        ``True`` for the files of the input section; a path or several, a DataFrame or a dict of arrays. Without them
+        the sensors are assumed to report all together, every ``time.step``.
     batches : int, optional
         Length of the window over which covariances are followed; by default 60 to 500, fewer for a larger state.
     setup : Setup, optional
@@ -186,12 +188,18 @@ def check(
     if batches is None:
         batches = int(min(500.0, max(60.0, 1e9 / setup.model.dim**3)))
     findings = [*(warn("setup", text) for text in setup.warnings), _about_times(setup)]
-    data, schedule = None, None
+    data: DataReport | None = None
+    schedule: Schedule = []
     if readings is not None and readings is not False:
         data, schedule = _looked_through(setup, readings, batches)
         findings += _about_data(setup, data)
-    if schedule is None or not schedule:
-        schedule = _assumed(setup, batches, findings)
+    if not schedule:
+        step = setup.clock.step_ns
+        spacing, rows = 1.0 if step is None else step / setup.clock.unit_ns, np.flatnonzero(setup.sensors.inside)
+        schedule = [(spacing * (k + 1), rows) for k in range(batches)]
+        if step is None:
+            text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
+            findings.append(note("window", f"{text}; give readings to have their own times."))
     report = CheckReport(
         findings=(),
         notes=setup.notes,
@@ -210,19 +218,6 @@ def check(
 
 
 # -- the recursion ----------------------------------------------------------------------------------------------------
-
-#: Batches as (model time, rows of sensors).
-Schedule = list[tuple[float, NDArray[np.int64]]]
-
-
-def _assumed(setup: Setup, batches: int, findings: list[Finding]) -> Schedule:
-    clock = setup.clock
-    spacing = 1.0 if clock.step_ns is None else clock.step_ns / clock.unit_ns
-    if clock.step_ns is None:
-        text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
-        findings.append(note("window", f"{text}; give readings to have their own times."))
-    rows = np.flatnonzero(setup.sensors.inside)
-    return [(spacing * (k + 1), rows) for k in range(batches)]
 
 
 def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
@@ -280,20 +275,18 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
         readings = setup.input.files
     elif isinstance(readings, (str, os.PathLike)):
         readings = [readings]
-    elif isinstance(readings, dict) or hasattr(readings, "columns"):
-        readings = from_frame(readings, setup.input)
-    for item in readings:
-        if isinstance(item, Chunk):
-            yield "", item
-            continue
+    elif not isinstance(readings, (list, tuple)):
+        yield from (("", chunk) for chunk in from_frame(readings, setup.input))
+        return
+    for path in map(Path, readings):
         try:
             # A workbook is written whole; of a text, a last line without its end may be half of a reading.
-            for chunk in source_reader(setup, Path(item), final=is_workbook(item))(Position()):
-                yield f"{os.path.basename(item)}, ", chunk
+            for chunk in source_reader(setup, path, final=is_workbook(path))(Position()):
+                yield f"{path.name}, ", chunk
         except OSError as error:
-            raise setup.problem.error("input.files", f"{str(item)!r} cannot be read: {error.strerror}.") from error
+            raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
         except RFKalmanError as error:
-            raise setup.problem.error("input", f"{os.fspath(item)}: {error}") from error
+            raise setup.problem.error("input", f"{path}: {error}") from error
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:

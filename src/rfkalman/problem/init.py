@@ -385,15 +385,15 @@ def _times(table: Table, column: str, suffix: str) -> Times:
         return _numbers_of_time(table, stamps, suffix)
     filled = [(i, t) for i, t in enumerate(stamps) if t]
     row, example = (filled or [(0, "")])[0]
-    iso = sum(written_date(t, None) is not None for _, t in filled)
-    dates = None if iso > 0.5 * len(filled) else _order(table, column, filled)
+    dates = _order(table, column, filled)
     clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE.fullmatch) > 0.5]
     if clocks and all(":" not in t for _, t in filled):
         day = table.cell(row, column, example)
         raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
-    zoned = sum((written_date(t, dates) or [None])[-1] is not None for _, t in filled) > 0.5 * len(filled)
     # Where the order cannot be told, either serves for scales.
-    moments = [_moment(t, "day first" if dates == "?" else dates, zoned) for t in stamps]
+    found = [written_date(t, "day first" if dates == "?" else dates) or () for t in stamps]
+    zoned = sum(bool(parts and parts[-1]) for parts in found) > 0.5 * len(filled)
+    moments = [_moment(*parts) if parts and bool(parts[-1]) == zoned else None for parts in found]
     known = [(m, i) for i, m in enumerate(moments) if m is not None]
     if not known:
         raise table.error(
@@ -424,9 +424,10 @@ def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
 
 
 def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str | None:
-    """Which of day and month comes first: told by a number above twelve, asked for where there is none."""
-    if sum(written_date(t, "year first") is not None for _, t in filled) > 0.5 * len(filled):
-        return "year first"
+    """Which of day and month comes first (None: ISO 8601): told by a number above twelve, asked for without one."""
+    for order in (None, "year first"):
+        if sum(written_date(t, order) is not None for _, t in filled) > 0.5 * len(filled):
+            return order
     dated = [(i, text, written_date(text, "day first")) for i, text in filled]
     day = next(((i, text) for i, text, date in dated if date is not None and int(date[2] or 0) > 12), None)
     month = next(((i, text) for i, text, date in dated if date is not None and int(date[1] or 0) > 12), None)
@@ -438,13 +439,10 @@ def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str 
     return "day first" if day is not None else "month first" if month is not None else "?"
 
 
-def _moment(text: str, dates: str | None, zoned: bool) -> datetime | None:
-    found = written_date(text, dates)
-    if found is None or (found[-1] is not None) != zoned:
-        return None
-    *parts, fraction, zone = found
+def _moment(*parts: str | None) -> datetime | None:
+    *whole, fraction, zone = parts
     try:
-        year, month, day, hour, minute, second = (int(p or 0) for p in parts)
+        year, month, day, hour, minute, second = (int(part or 0) for part in whole)
         moment = datetime(year, month, day, hour, minute, second, int((fraction or "0")[:6].ljust(6, "0")))
         return moment if zone is None else datetime.fromisoformat(moment.isoformat() + zone)
     except ValueError:
