@@ -27,31 +27,25 @@ from ..core.errors import RFKalmanError, RFKalmanWarning
 #: The commands in the order in which they are used; each is the function of this name in the module of this name.
 COMMANDS = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
 
-#: People read standard error, machines standard output.
+#: What people read; results too go to standard error when standard output belongs to a machine (``output.stderr``).
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 output = Console(highlight=False, soft_wrap=True, emoji=False)
 #: What a terminal would obey instead of showing; names come from files of others.
 _CONTROL = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
-class _Output:
-    """What standard output is for."""
-
-    is_data = False
-
-
 def _take_json(asked: bool) -> None:
-    _Output.is_data = asked
+    output.stderr = asked
 
 
 def wants_json() -> bool:
     """Whether standard output belongs to a machine."""
-    return _Output.is_data
+    return output.stderr
 
 
 def say(text: str) -> None:
     """A line for people; on standard error when standard output belongs to a machine."""
-    (errors if wants_json() else output).print(text.translate(_CONTROL), markup=False)
+    output.print(text.translate(_CONTROL), markup=False)
 
 
 def remark(text: str) -> None:
@@ -184,7 +178,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line and give its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     wants_trace = "--debug" in words or bool(os.environ.get("RFKALMAN_DEBUG"))
-    _Output.is_data = False
+    output.stderr = False
     try:
         with contextlib.nullcontext() if wants_trace else _own_words():
             app(args=arguments)

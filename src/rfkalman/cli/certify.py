@@ -43,8 +43,8 @@ def certify(
             for name, reason in overview.refused:
                 say(f"not asked: {name}: {reason}")
         failed = len(overview.failed)
-        result = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
-        result = result if failed else "every hypothesis that was checked holds"
+        missed = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
+        result = missed if failed else "every hypothesis that was checked holds"
         say(result if details else f"{result} (--details shows them)")
     if strict and overview.failed:
         raise typer.Exit(1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +65,11 @@ def forecast(
     end = None if last is None else setup.time_text(last)
     emit({"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows})
     if not wants_json():
-        typer.echo(_as_csv(rows), nl=False)
+        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            cells = {k: f"{v:.6g}" if math.isfinite(v) else "" for k, v in row.items() if isinstance(v, float)}
+            writer.writerow(row | cells | {"place": guarded(row["place"])})
 
 
 def _times_ahead(setup: Setup, last: int | None, ahead: str | None, steps: int) -> list[int]:
@@ -77,16 +81,6 @@ def _times_ahead(setup: Setup, last: int | None, ahead: str | None, steps: int) 
     if not span * clock.unit_ns < 3.2e18:
         raise ValueRangeError(f"--ahead {ahead!r} is more than a hundred years; give a shorter one.")
     return [base + round(span * clock.unit_ns * k / steps) for k in range(1, steps + 1)]
-
-
-def _as_csv(rows: list[dict[str, Any]]) -> str:
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]))
-    writer.writeheader()
-    for row in rows:
-        cells = {k: f"{v:.6g}" if math.isfinite(v) else "" for k, v in row.items() if isinstance(v, float)}
-        writer.writerow(row | cells | {"place": guarded(row["place"])})
-    return table.getvalue()
 
 
 def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:
