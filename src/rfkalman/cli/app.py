@@ -56,15 +56,8 @@ def remark(text: str) -> None:
 def emit(data: Any) -> None:
     """The result as JSON, where it was asked for; null in place of every number that JSON cannot hold."""
     if wants_json():
-        typer.echo(json.dumps(_plain(data), indent=1, allow_nan=False, default=str))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+        plain = json.loads(json.dumps(data, default=str), parse_constant=lambda name: None)
+        typer.echo(json.dumps(plain, indent=1, allow_nan=False))
 
 
 @contextlib.contextmanager

@@ -159,18 +159,15 @@ class _Plan:
         return waves if self.periodic else waves + Constant()
 
     def describe(self, unit: str) -> str:
-        text = f"{self.count} {_FAMILIES[self.family][0]}"
-        if self.bumps:
-            text += f" around each of {len(self.bumps)} source(s), crowded towards it"
-        elif self.family != "sine":
-            text += f" of length {self.length_scale:.3g} {unit}"
-        if self.periodic:
-            text += ", periodic"
-        if self.windowed:
-            text += f", zero on {', '.join(self.windowed)}"
-        if self.corners:
-            text += ", and corner features"
-        return text
+        size = "" if self.family == "sine" else f" of length {self.length_scale:.3g} {unit}"
+        crowd = f" around each of {len(self.bumps)} source(s), crowded towards it"
+        parts = [
+            f"{self.count} {_FAMILIES[self.family][0]}{crowd if self.bumps else size}",
+            "periodic" if self.periodic else "",
+            f"zero on {', '.join(self.windowed)}" if self.windowed else "",
+            "and corner features" if self.corners else "",
+        ]
+        return ", ".join(filter(None, parts))
 
 
 def _plan(
@@ -194,10 +191,8 @@ def _plan(
         raise problem.error("features.family", "'sine' needs a box whose field is held at zero on every side.")
 
     focus = _focused(problem, pde, bumps, periodic, family)
-    floor = None if given.floor == "auto" else float(given.floor)
-    if focus and floor is None:
-        # What happens around a well has the share of the well's area in the mass of the domain.
-        floor = 1e-14
+    # What happens around a well has the share of the well's area in the mass of the domain.
+    floor = (1e-14 if focus else None) if given.floor == "auto" else float(given.floor)
     usual = floor if floor is not None else 1e-6 if family == "elu" else 1e-16 if split else 1e-12
 
     limit = min(given.max_rank, max(150, 8 * n_sensors))
@@ -214,7 +209,8 @@ def _plan(
             )
     else:
         scale = given.length_scale
-    expected = 140.0 if focus else predicted_rank(side, scale, usual)
+    # The draws of several sources share what they have in common.
+    expected = 140.0 / len(bumps) ** 0.5 if focus else predicted_rank(side, scale, usual)
     if expected > LIMITS["features"]:
         # Said before any work: the quadrature alone would take the square of it in memory.
         raise problem.error(
@@ -223,8 +219,6 @@ def _plan(
             f"{unit}: that takes about {expected:.2g} features, and {LIMITS['features']} are the most. Is it a slip, "
             "or in another unit?",
         )
-    if focus:
-        expected /= len(bumps) ** 0.5  # the draws of several sources share what they have in common
     count = min(int(2.0 * expected) + 20, LIMITS["features"]) if given.count == "auto" else int(given.count)
     if given.count == "auto" and len(periodic) == domain.dimension:
         # A box that repeats in every direction has only so many waves of a length.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
@@ -65,12 +66,11 @@ def _usual(unit: str) -> str:
 
 def _is_unit(text: str, of: str = "field") -> bool:
     """Whether a text names a unit of some field, or of ``"length"``."""
-    if text in ("C", "F"):
-        return of == "field"
-    with contextlib.suppress(RFKalmanError):
+    try:
         Units(length=text) if of == "length" else Units(field=text)
-        return bool(text)
-    return False
+    except RFKalmanError:
+        return text in ("C", "F") and of == "field"
+    return bool(text)
 
 
 def _names(table: Table) -> dict[str, tuple[str, str]]:
@@ -144,9 +144,8 @@ def _spacing(coords: FloatArray) -> float:
     """Typical distance to the nearest other sensor."""
     if len(coords) < 2:
         return 1.0
-    far = np.linalg.norm(coords[:400, None] - coords[None, :400], axis=2)
-    np.fill_diagonal(far, np.inf)
-    return float(np.median(far.min(axis=1)))
+    some = coords[:400]
+    return float(np.median(np.asarray(KDTree(some).query(some, k=2)[0])[:, 1]))
 
 
 def _outward(low: float, high: float, margin: float) -> tuple[float, float]:
@@ -428,15 +427,11 @@ def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str 
     for order in (None, "year first"):
         if sum(written_date(t, order) is not None for _, t in filled) > 0.5 * len(filled):
             return order
-    dated = [(i, text, written_date(text, "day first")) for i, text in filled]
-    day = next(((i, text) for i, text, date in dated if date is not None and int(date[2] or 0) > 12), None)
-    month = next(((i, text) for i, text, date in dated if date is not None and int(date[1] or 0) > 12), None)
-    if day is not None and month is not None:
-        one, other = (table.cell(i, column, text) for i, text in (day, month))
-        raise table.error(f"{one} has the day first, {other} the month; write all dates in one order.")
-    if all(date is None for _, _, date in dated):
-        return None
-    return "day first" if day is not None else "month first" if month is not None else "?"
+    dated = [(i, text, date) for i, text in filled if (date := written_date(text, "day first"))]
+    day, month = ([table.cell(i, column, text) for i, text, date in dated if int(date[k] or 0) > 12] for k in (2, 1))
+    if day and month:
+        raise table.error(f"{day[0]} has the day first, {month[0]} the month; write all dates in one order.")
+    return None if not dated else "day first" if day else "month first" if month else "?"
 
 
 def _moment(*parts: str | None) -> datetime | None:
