@@ -20,7 +20,7 @@ EXTRAS = {
     "report": {"matplotlib", "jinja2", "markupsafe"},
     "research": {"matplotlib", "sklearn"},
     "cli": {"typer", "rich", "threadpoolctl"},
-    "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},
+    "problem": {"pydantic", "pydantic_core", "pint", "tomli_w", "jinja2"},
     "io": {"openpyxl", "pandas", "xarray", "netCDF4", "zarr", "tifffile"},
 }
 
