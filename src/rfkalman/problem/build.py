@@ -6,7 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
-from dataclasses import replace
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,13 @@ from ..model.unknowns import Block, SensorOffset, SourceField
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
-from ..physics.sources import Bump, Source
+from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
-from .codec import condition_of, diffusion_of, domain_of, value_of
-from .errors import several
-from .schema import VelocityTable, dotted
-from .tables import missing_files, moment_ns, moments, read_sensors, time_series, written
+from .schema import Physics, Series, VelocityTable
+from .section import Key, dotted, several
+from .tables import moment_ns, moments, read_sensors, time_series, unusable_files
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -47,10 +46,10 @@ def build(problem: Problem) -> Setup:
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
             raise
-        key = problem.most_extreme()
+        key, number = problem.most_extreme()
         raise problem.error(
             key,
-            f"with {problem.number(key):.3g} here the model goes beyond what this machine can compute "
+            f"with {number:.3g} here the model goes beyond what this machine can compute "
             f"({error!s:.100}). It is the largest or smallest number of the problem: is it a slip, or its unit?",
         ) from error
 
@@ -63,13 +62,13 @@ def _built(written: Problem, problem: Problem) -> Setup:
         raise ProblemError(complaints, problem.file)
     clock, domain = seen["time"], seen["domain"]
     sensors = _sensors(problem, domain, seen["sensors"], warned)
-    sources = _bumps(problem, domain, sensors, notes)
-    pde = _pde(problem, domain, clock, sources, notes)
+    bumps = _bumps(problem, domain, sensors, notes)
+    pde = _pde(problem, domain, clock, bumps, notes)
     length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
-    space, said = space_of(problem, pde, length, [bump for _, bump in sources], int(sensors.inside.sum()), notes)
+    space, said = space_of(problem, pde, length, bumps, int(sensors.inside.sum()), notes)
     warned += said
     model = _model(problem, space, length, sensors, notes, warned)
-    _remark_on_sensors(problem, pde, sensors, warned)
+    _remark_on_sensors(pde, sensors, warned)
     _remark_on_jumps(problem, pde, warned)
     low, high = problem.input.range or (-math.inf, math.inf)
     return Setup(
@@ -107,13 +106,13 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
     readable : set of str, optional
         The sections that can be read; all by default.
     """
-    complaints = missing_files(problem)
+    complaints = unusable_files(problem)
     absent = {complaint.key.partition(".")[0] for complaint in complaints}
     seen: dict[str, Any] = {}
     for name, needed, look in (
         ("zone", {"time"}, moments),
         ("time", {"time", "input"}, _clock),
-        ("domain", {"domain", "sensors"}, domain_of),
+        ("domain", {"domain", "sensors"}, lambda problem: problem.domain.build(problem)),
         ("sensors", {"domain", "sensors", "field"}, read_sensors),
     ):
         if (readable is None or needed <= readable) and name not in absent:
@@ -166,26 +165,20 @@ def _input(problem: Problem, clock: Clock, sensors: SensorTable) -> InputPlan:
     if given.time_since is not None:
         origin_ns = moment_ns(problem, "input.time_since", given.time_since, moments(problem))
     factor, shift = (1.0, 0.0) if given.unit is None else problem.units.affine(given.unit)
-    return InputPlan(
-        files=tuple(problem.path(name) for name in given.files),
-        format=given.format,
-        time=given.time,
-        sensor=None if given.layout == "wide" else given.sensor,
-        value=given.value,
-        columns=dict(given.columns),
-        known=sensors.ids if given.layout == "wide" and not given.columns else None,
-        where=dict(given.where),
-        missing=tuple(given.missing),
-        zone=clock.zone,
-        number_ns=None if given.time_unit is None else problem.units.nanoseconds(given.time_unit),
-        factor=factor,
-        shift=shift,
-        delimiter=given.delimiter,
-        origin_ns=origin_ns,
-        dates=given.dates,
-        exclude=tuple(problem.sensors.exclude),
-        **written(given),
-    )
+    same = given.model_dump(include={plan.name for plan in fields(InputPlan)}, exclude_none=True)
+    changed = {
+        "files": tuple(problem.path(name) for name in given.files),
+        "sensor": None if given.layout == "wide" else given.sensor,
+        "known": sensors.ids if given.layout == "wide" and not given.columns else None,
+        "missing": tuple(given.missing),
+        "zone": clock.zone,
+        "number_ns": None if given.time_unit is None else problem.units.nanoseconds(given.time_unit),
+        "factor": factor,
+        "shift": shift,
+        "origin_ns": origin_ns,
+        "exclude": tuple(problem.sensors.exclude),
+    }
+    return InputPlan(**same | changed)
 
 
 def _output(problem: Problem, clock: Clock) -> OutputPlan:
@@ -233,7 +226,7 @@ def _sensors(
     return SensorTable(ids, coords, noise, inside, offset)
 
 
-def _remark_on_sensors(problem: Problem, pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
+def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
     """Sensors on the boundary read what the condition there says: nothing new where it is a known value."""
     domain, x = pde.domain, sensors.coords
     touching = np.zeros(sensors.n, dtype=np.bool_)
@@ -265,38 +258,29 @@ def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> Non
 # -- what governs -----------------------------------------------------------------------------------------------------
 
 
-def _pde(
-    problem: Problem, domain: Domain, clock: Clock, sources: list[tuple[int, Bump]], notes: list[str]
-) -> LinearPDE:
-    physics, velocity = problem.physics, problem.physics.velocity
+def _pde(problem: Problem, domain: Domain, clock: Clock, bumps: list[Bump], notes: list[str]) -> LinearPDE:
+    def read(at: Key, value: Any, kind: str) -> Any:
+        return time_series(problem, dotted(at), value, kind, clock) if isinstance(value, Series) else value
+
+    physics: Physics = problem.physics.replaced(read, ("physics",))
+    velocity: Any = physics.velocity
     if isinstance(velocity, VelocityTable):
-        factor = time_series(problem, "physics.velocity.factor", velocity.factor, "factor", clock)
-        velocity = modulated(velocity.value, factor)  # type: ignore[assignment]
-    conditions = {
-        name: condition_of(problem, dotted(("physics", "boundary", name)), condition, clock)
-        for name, condition in physics.boundary.items()
-    }
-    if not conditions:
+        velocity = modulated(velocity.value, velocity.factor)  # type: ignore[arg-type]
+    if not physics.boundary:
         notes.append("physics.boundary was not given: nothing passes through the boundary (flux = 0 everywhere).")
+    with problem.blaming("physics.diffusion"):
+        diffusion = physics.coefficient(domain, problem.axes)
     with problem.blaming("physics"):
         return LinearPDE(
             domain,
-            diffusion=diffusion_of(problem, domain),
-            velocity=velocity,  # type: ignore[arg-type]
+            diffusion=diffusion,
+            velocity=velocity,
             reaction=physics.reaction,
             source=physics.source,
-            boundary=conditions or Neumann(0.0),
+            boundary={name: given.build() for name, given in physics.boundary.items()} or Neumann(0.0),
             conservative=physics.conservative,
-            sources=[_source(problem, i, bump, clock) for i, bump in sources],
+            sources=[given.build(bump) for given, bump in zip(physics.sources, bumps, strict=True)],
         )
-
-
-def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
-    given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
-    strength = value_of(problem, key, given.strength, "strength", clock)
-    if isinstance(strength, Unknown):
-        strength = replace(strength, length=None)  # one number, wherever it acts
-    return Source(bump, strength, given.name)
 
 
 def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
@@ -320,7 +304,7 @@ def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
 # -- sources and the model --------------------------------------------------------------------------------------------
 
 
-def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[str]) -> list[tuple[int, Bump]]:
+def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[str]) -> list[Bump]:
     """The place and width of each point source."""
     found = []
     for i, source in enumerate(problem.physics.sources):
@@ -346,7 +330,7 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
                 f"is {width:.3g} {problem.domain.unit} in a domain of {domain.side.max():.3g} "
                 f"{problem.domain.unit}; at least {_NARROWEST * domain.side.max():.2g} can be resolved. Is it a slip?",
             )
-        found.append((i, Bump(tuple(float(c) for c in at), width)))
+        found.append(Bump(tuple(float(c) for c in at), width))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,11 @@ from ..job import Clock, TableFormat
 from ..physics.conditions import TimeSeries
 from .forms import delimiter_of, trimmed
 from .places import FARTHEST_M, local_plane
-from .schema import LIMITS, Series, Written
+from .section import LIMITS
 
 if TYPE_CHECKING:
     from .file import Problem
+    from .schema import Series, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,10 @@ class Columns:
         """Remember what is wrong with a line."""
         self.wrong.append(Complaint(key or self.key, f"{self.path.name}, line {line}{text}"))
 
-    def floats(self, name: str, key: str = "", empty: float = math.nan) -> FloatArray:
-        """The numbers of a column; cells that hold none are complained of, each by its line."""
-        values = np.empty(len(self.lines))
-        for i, (line, text) in enumerate(zip(self.lines, self.texts[name], strict=True)):
+    def floats(self, name: str | None, key: str = "", empty: float = math.nan) -> FloatArray:
+        """The numbers of a column, ``empty`` without one; cells that hold none are complained of, each by its line."""
+        values = np.full(len(self.lines), empty)
+        for i, (line, text) in enumerate(zip(self.lines, self.texts[name] if name else (), strict=name is not None)):
             found = empty if text == "" else number(text, self.decimal)
             values[i] = math.nan if found is None else found
             if not math.isfinite(values[i]):
@@ -61,16 +62,9 @@ class Columns:
             raise ProblemError(self.wrong, problem.file)
 
 
-def written(given: Written) -> dict[str, Any]:
-    """How a table is written, where the problem says so; the keywords are those of ``TableFormat``."""
-    keys = ("decimal", "encoding", "names_line", "data_line", "sheet")
-    return {key: getattr(given, key) for key in keys if getattr(given, key) is not None}
-
-
 def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
     """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
-    _require_size(problem, key, path)
-    form, header, places = TableFormat(**written(given)), list[str](), list[int]()
+    form, header, places = TableFormat(**given.written()), list[str](), list[int]()
     found = Columns(key, path, form.decimal, {name: [] for name in wanted})
     how = {"encoding": form.encoding, "sheet": form.sheet, "decimal": form.decimal}
     try:
@@ -112,25 +106,17 @@ def _delimiter(path: Path, names_line: int) -> str:
     return delimiter_of(first[names_line - 1 :])
 
 
-def missing_files(problem: Problem) -> list[Complaint]:
-    """Files of the problem that are not there; tables of readings may still come, and are left out."""
+def unusable_files(problem: Problem) -> list[Complaint]:
+    """Files of the problem that are not there, or no tables; tables of readings may still come, and are left out."""
     found = []
     for key, path in problem.referenced():
         if not path.is_file():
             why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
             found.append(Complaint(key, f"the file {str(path)!r} {why}."))
+        elif path.stat().st_size > LIMITS["table_bytes"]:
+            size = path.stat().st_size
+            found.append(Complaint(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read."))
     return found
-
-
-def _require_size(problem: Problem, key: str, path: Path) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise problem.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
-    if not path.is_file():
-        raise problem.error(key, f"{str(path)!r} is not an ordinary file.")
-    if size > LIMITS["table_bytes"]:
-        raise problem.error(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read.")
 
 
 def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
@@ -170,12 +156,9 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
         seen.setdefault(name, line)
     coords = np.stack([table.floats(name) for name in axes], axis=1)
     common = math.nan if sensors.noise is None else sensors.noise
-    noise = np.full(len(ids), common)
-    if sensors.noise_column is not None:
-        noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
-    offset = np.full(len(ids), sensors.offset or 0.0)
-    if sensors.offset_column is not None:
-        offset = table.floats(sensors.offset_column, "sensors.offset_column", 0.0)
+    noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
+    none = 0.0 if sensors.offset_column else sensors.offset or 0.0
+    offset = table.floats(sensors.offset_column, "sensors.offset_column", none)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
         if sigma <= 0.0:
             text = f": the noise std of {name!r} must be positive; got {sigma:g}."
@@ -192,7 +175,7 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
 def _placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
     """Coordinates as the table gives them -> in the unit of the problem, projected where they are degrees."""
     sensors = problem.sensors
-    factor = 1.0 if sensors.unit is None else problem.units.length_factor(sensors.unit)
+    factor = _factor(problem, sensors.unit)
     if sensors.origin is None:
         return factor * coords
     lat, lon = coords[:, 0], coords[:, 1]
@@ -256,10 +239,9 @@ def _model_time(problem: Problem, key: str, text: str, clock: Clock, rule: TimeR
     return number
 
 
-def outline(problem: Problem, path: Path) -> Any:
-    """The one polygon of a GeoJSON file: exterior and holes, in the unit of the problem."""
-    key = "domain.file"
-    _require_size(problem, key, path)
+def outline(problem: Problem, path: Path, unit: str | None) -> Polygon:
+    """The one polygon of a GeoJSON file, its coordinates in ``unit``, in the unit of the problem."""
+    key, origin = "domain.file", problem.sensors.origin
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -268,49 +250,41 @@ def outline(problem: Problem, path: Path) -> Any:
     if len(shapes) != 1:
         raise problem.error(key, f"{path.name} must hold exactly one Polygon; it holds {len(shapes)}.")
     try:
-        rings = [_ring(problem, np.asarray(ring, dtype=np.float64)[:, :2]) for ring in shapes[0]]
+        rings = [np.asarray(ring, dtype=np.float64)[:, :2] for ring in shapes[0]]
     except (ValueError, TypeError, IndexError) as error:
         raise problem.error(key, f"{path.name}: coordinates must be pairs of numbers.") from error
     if sum(len(ring) for ring in rings) > LIMITS["vertices"]:
         raise problem.error(key, f"{path.name} has more than {LIMITS['vertices']} vertices; simplify the outline.")
-    return Polygon(rings[0], tuple(rings[1:]))
+    if unit == "degree" and origin is not None:
+        # GeoJSON writes longitude first.
+        rings, unit = [local_plane(ring[:, 1], ring[:, 0], (origin[0], origin[1])) for ring in rings], "m"
+    first, *holes = (_factor(problem, unit) * ring for ring in rings)
+    return Polygon(first, tuple(holes))
 
 
-def _ring(problem: Problem, ring: FloatArray) -> FloatArray:
-    origin = problem.sensors.origin
-    if getattr(problem.domain, "file_unit", None) != "degree" or origin is None:
-        return np.asarray(_file_factor(problem) * ring)
-    # GeoJSON writes longitude first.
-    return np.asarray(problem.units.length_factor("m") * local_plane(ring[:, 1], ring[:, 0], (origin[0], origin[1])))
+def _polygons(found: Any, depth: int = 0) -> Iterator[Any]:
+    match found:
+        case {"type": "Polygon", "coordinates": [_, *_] as rings}:
+            yield rings
+        case {"type": "MultiPolygon", "coordinates": [*shapes]}:
+            yield from shapes
+        case {"type": "Feature", "geometry": inner} if depth < 8:
+            yield from _polygons(inner, depth + 1)
+        case {"features": [*entries]} | {"geometries": [*entries]} if depth < 8:
+            for entry in entries:
+                yield from _polygons(entry, depth + 1)
 
 
-def _file_factor(problem: Problem) -> float:
-    unit = getattr(problem.domain, "file_unit", None)
-    return 1.0 if unit is None else problem.units.length_factor(unit)
-
-
-def _polygons(found: Any, depth: int = 0) -> Any:
-    if not isinstance(found, dict) or depth > 8:
-        return
-    kind = found.get("type")
-    if kind == "Polygon" and isinstance(found.get("coordinates"), list) and found["coordinates"]:
-        yield found["coordinates"]
-    elif kind == "MultiPolygon" and isinstance(found.get("coordinates"), list):
-        yield from found["coordinates"]
-    elif kind == "Feature":
-        yield from _polygons(found.get("geometry"), depth + 1)
-    elif kind in ("FeatureCollection", "GeometryCollection"):
-        for entry in found.get("features", found.get("geometries", [])) or []:
-            yield from _polygons(entry, depth + 1)
-
-
-def mesh(problem: Problem, path: Path) -> Mesh:
-    """A mesh file, in the unit of the problem."""
-    _require_size(problem, "domain.file", path)
-    found = Mesh.from_file(path)
-    factor = _file_factor(problem)
+def mesh(problem: Problem, path: Path, unit: str | None) -> Mesh:
+    """A mesh file, its coordinates in ``unit``, in the unit of the problem."""
+    found, factor = Mesh.from_file(path), _factor(problem, unit)
     if factor == 1.0:
         return found
     return Mesh(
         factor * found.points, found.cells, found.boundary, found.curved, notes=found.notes, regions=found.regions
     )
+
+
+def _factor(problem: Problem, unit: str | None) -> float:
+    """What coordinates in a unit are multiplied by; without one they are in that of the problem."""
+    return 1.0 if unit is None else problem.units.length_factor(unit)

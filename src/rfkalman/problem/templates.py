@@ -21,7 +21,8 @@ from ..core.errors import Complaint, ProblemError, RFKalmanError
 from ..job.plan import TableFormat
 from .forms import look
 from .init import SECONDS, ReadingGuess, SensorGuess, guess_readings, guess_sensors
-from .schema import LIMITS, Input
+from .schema import Input
+from .section import LIMITS
 from .units import Units
 
 #: The shipped examples, all synthetic.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -42,38 +42,8 @@ _WORDED = (
     (re.compile(r"-|none|unitless", re.IGNORECASE), ""),
 )
 #: What is meant most often, for "did you mean".
-_COMMON = [
-    "degC",
-    "degF",
-    "K",
-    "mm",
-    "cm",
-    "km",
-    "min",
-    "m/s",
-    "km/h",
-    "l/s",
-    "m3/s",
-    "m3/h",
-    "mm/h",
-    "m2/s",
-    "mm2/s",
-    "Pa",
-    "hPa",
-    "kPa",
-    "bar",
-    "mbar",
-    "percent",
-    "ppm",
-    "ppb",
-    "ug/l",
-    "mg/l",
-    "ug/m3",
-    "mg/m3",
-    "W/m2",
-    "uS/cm",
-    "1/d",
-]
+_COMMON = """degC degF K mm cm km min m/s km/h l/s m3/s m3/h mm/h m2/s mm2/s Pa hPa kPa bar mbar percent ppm ppb
+ug/l mg/l ug/m3 mg/m3 W/m2 uS/cm 1/d"""
 
 
 def spelled(unit: str) -> str:
@@ -123,22 +93,20 @@ DIMENSIONS: dict[str, _Kind] = {
     "delay": _Kind("a duration", time=1, example="6 h", sign="not negative"),
     "field": _Kind("a value of the field", field=1, absolute=True),
     "limit": _Kind("a value of the field", field=1, absolute=True, infinite=True),
-    "spread": _Kind("a spread (a difference) of the field", field=1, sign="positive"),
     "diffusivity": _Kind("a diffusivity", length=2, time=-1, capacity=1, example="0.3 mm2/s", sign="positive"),
     "velocity": _Kind("a velocity", length=1, time=-1, example="2 m/s"),
     "reaction": _Kind("a rate", time=-1, example="0.1 1/d"),
     "source": _Kind("a source", field=1, time=-1, capacity=1),
     "flux": _Kind("a flux", field=1, length=1, time=-1, capacity=1),
-    "flux spread": _Kind("a spread of a flux", field=1, length=1, time=-1, capacity=1, sign="positive"),
     "exchange": _Kind("an exchange coefficient", length=1, time=-1, capacity=1, example="2 mm/h", sign="not negative"),
     "strength": _Kind("the strength of a source", field=1, time=-1, capacity=1, volume=1),
-    "strength spread": _Kind(
-        "a spread of the strength of a source", field=1, time=-1, capacity=1, volume=1, sign="positive"
-    ),
-    "source spread": _Kind("a spread of a source", field=1, time=-1, capacity=1, sign="positive"),
     "factor": _Kind("a number"),
-    "positive factor": _Kind("a number", sign="positive"),
+    "spread": _Kind("a spread (a difference) of the field", field=1, sign="positive"),
 }
+DIMENSIONS["field spread"] = DIMENSIONS["spread"]
+for _name in ("flux", "source", "strength"):
+    _value = DIMENSIONS[_name]
+    DIMENSIONS[f"{_name} spread"] = replace(_value, name=f"a spread of {_value.name}", sign="positive")
 
 _KNOWN = {
     "[length]": "a length",
@@ -179,7 +147,7 @@ def _parsed(text: str) -> Any:
                 return registry().parse_units(powers.lower())  # Hours, Metre
             except Exception:
                 pass
-        alike = {unit.lower(): unit for unit in _COMMON}
+        alike = {unit.lower(): unit for unit in _COMMON.split()}
         near = difflib.get_close_matches(cleaned.lower(), alike, n=1, cutoff=0.7)
         hint = f"; did you mean {alike[near[0]]!r}?" if near else f" ({error!s:.80})."
         raise ValueRangeError(f"{text!r:.60} is not a unit that is known{hint}") from error
