@@ -129,35 +129,26 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
 
 
 def _clock(problem: Problem) -> Clock:
-    time = problem.time
+    time, given = problem.time, problem.input
     unit_ns = problem.units.nanoseconds(time.unit)
-
-    def ns(duration: float | None) -> int | None:
-        return None if duration is None else round(duration * unit_ns)
-
-    step_ns = ns(time.step)
-    if step_ns == 0:
-        raise problem.error("time.step", f"{time.step:g} {time.unit} is shorter than a nanosecond.")
-    if step_ns is not None and step_ns > 10**18:
-        raise problem.error(
-            "time.step", f"{time.step:g} {time.unit} is longer than 30 years; a batch is what is read together."
-        )
     # A file that is silent and one that says 0 mean different things, and have the same canonical form as ever.
-    reorder_ns = ns(time.reorder) if "reorder" in time.model_fields_set else None
-    ahead_ns = ns(time.ahead)
-    if ahead_ns is None:
-        ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000)
-    rule = moments(problem)
-    if time.start is not None:
-        origin = moment_ns(problem, "time.start", time.start, rule)
-        return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
-    if problem.input.time_unit is None or problem.input.time_since is not None:
+    reorder = time.reorder if "reorder" in time.model_fields_set else None
+    step_ns, reorder_ns, ahead_ns = (
+        None if span is None else round(span * unit_ns) for span in (time.step, reorder, time.ahead)
+    )
+    if step_ns is not None and not 0 < step_ns <= 10**18:
+        wrong = "longer than 30 years; a batch is what is read together" if step_ns else "shorter than a nanosecond"
+        raise problem.error("time.step", f"{time.step:g} {time.unit} is {wrong}.")
+    if time.start is None and (given.time_unit is None or given.time_since is not None):
         raise problem.error(
             "time.start",
             "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
             "times of readings are numbers since the start, give input.time_unit instead.",
         )
-    return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
+    origin_ns = 0 if time.start is None else moment_ns(problem, "time.start", time.start, moments(problem))
+    if ahead_ns is None:
+        ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000)
+    return Clock(time.zone, origin_ns, unit_ns, step_ns, reorder_ns, ahead_ns, relative=time.start is None)
 
 
 def _input(problem: Problem, clock: Clock, sensors: SensorTable) -> InputPlan:
@@ -187,14 +178,9 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
         clock.from_model(t) if isinstance(t, float) else moment_ns(problem, f"output.maps[{i}]", t, rule)
         for i, t in enumerate(given.maps)
     ]
-    return OutputPlan(
-        folder=problem.path(given.folder),
-        map_times_ns=tuple(times),
-        map_every_ns=None if given.every is None else max(1, round(given.every * clock.unit_ns)),
-        thresholds=tuple(given.thresholds),
-        level=given.level,
-        resolution=given.resolution,
-    )
+    every_ns = None if given.every is None else max(1, round(given.every * clock.unit_ns))
+    folder, thresholds = problem.path(given.folder), tuple(given.thresholds)
+    return OutputPlan(folder, tuple(times), every_ns, thresholds, given.level, given.resolution)
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
@@ -207,8 +193,6 @@ def _sensors(
     warned: list[str],
 ) -> SensorTable:
     ids, coords, noise, offset = read
-    if coords.shape[1] != domain.dimension:
-        raise problem.error("sensors", f"have {coords.shape[1]} coordinates, but the domain has {domain.dimension}.")
     inside = np.asarray(domain.contains(coords), dtype=np.bool_)
     outside = [name for name, within in zip(ids, inside, strict=True) if not within]
     if outside:
@@ -229,12 +213,9 @@ def _sensors(
 def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
     """Sensors on the boundary read what the condition there says: nothing new where it is a known value."""
     domain, x = pde.domain, sensors.coords
-    touching = np.zeros(sensors.n, dtype=np.bool_)
-    for axis in range(domain.dimension):
-        for sign in (-1.0, 1.0):
-            moved = x.copy()
-            moved[:, axis] += sign * 1e-6 * domain.side[axis]
-            touching |= sensors.inside & ~np.asarray(domain.contains(moved), dtype=np.bool_)
+    steps = 1e-6 * np.diag(domain.side)
+    beyond = [~np.asarray(domain.contains(x + step), dtype=np.bool_) for step in (*-steps, *steps)]
+    touching = sensors.inside & np.any(beyond, axis=0)
     known = any(isinstance(c, Dirichlet) and not isinstance(c.value, Unknown) for c in pde.conditions.values())
     if touching.any():
         names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
@@ -246,13 +227,12 @@ def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> Non
     """A wall held far from where the prior puts the field is a jump at the start, which no smooth basis follows."""
     mean, std, unit = problem.prior.mean, problem.prior.std, problem.field.unit
     for part, condition in pde.conditions.items():
-        if isinstance(condition, Dirichlet) and isinstance(condition.value, float):
-            apart = abs(condition.value - mean)
-            if apart > 4.0 * std:
-                warned.append(
-                    f"the part {part!r} is held at {condition.value:.4g} {unit}, but the prior puts the field at "
-                    f"{mean:.4g} +- {std:.2g} {unit}: at the start the field jumps there. Check the prior."
-                )
+        held = condition.value if isinstance(condition, Dirichlet) else None
+        if isinstance(held, float) and abs(held - mean) > 4.0 * std:
+            warned.append(
+                f"the part {part!r} is held at {held:.4g} {unit}, but the prior puts the field at "
+                f"{mean:.4g} +- {std:.2g} {unit}: at the start the field jumps there. Check the prior."
+            )
 
 
 # -- what governs -----------------------------------------------------------------------------------------------------
@@ -285,17 +265,16 @@ def _pde(problem: Problem, domain: Domain, clock: Clock, bumps: list[Bump], note
 
 def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
     """Conditions on parts that the domain does not have, and parts without one."""
-    found: list[Complaint] = []
-    parts = several(domain.parts, 12)
-    given = problem.physics.boundary
+    given, parts = problem.physics.boundary, several(domain.parts, 12)
+    found = []
     for name in given:
         if not any(fnmatchcase(part, name) for part in domain.parts):
             near = difflib.get_close_matches(name, domain.parts, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            key = dotted(("physics", "boundary", name))
-            found.append(Complaint(key, f"this domain has no boundary part {name!r}; {hint}It has {parts}."))
-    bare = [part for part in domain.parts if given and not any(fnmatchcase(part, pattern) for pattern in given)]
-    if bare and not found:
+            text = f"this domain has no boundary part {name!r}; {hint}It has {parts}."
+            found.append(Complaint(dotted(("physics", "boundary", name)), text))
+    bare = [part for part in domain.parts if not any(fnmatchcase(part, pattern) for pattern in given)]
+    if given and bare and not found:
         text = f'leaves the part {bare[0]!r} without a condition (parts: {parts}); add it, or "*" for the rest.'
         found.append(Complaint("physics.boundary", text))
     return found
@@ -309,10 +288,7 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
     found = []
     for i, source in enumerate(problem.physics.sources):
         key = f"physics.sources[{i}]"
-        if source.sensor is not None:
-            at = _place_of(problem, source.sensor, key)
-        else:
-            at = np.array(source.place)
+        at = np.array(source.place) if source.sensor is None else _place_of(problem, source.sensor, key)
         if not bool(domain.contains(at[None])[0]):
             raise problem.error(f"{key}.place", f"{at.tolist()} lies outside the domain.")
         width = source.width
@@ -336,13 +312,11 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
 
 def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
     """The position of a sensor of the table, left out of the readings or not."""
-    everything = problem.sensors.model_copy(update={"exclude": []})
-    ids, coords, _, _ = read_sensors(problem.model_copy(update={"sensors": everything}))
+    ids, coords, _, _ = read_sensors(problem, everything=True)
     if name not in ids:
         near = difflib.get_close_matches(name, ids, n=1)
-        raise problem.error(
-            f"{key}.sensor", f"there is no sensor {name!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
-        )
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise problem.error(f"{key}.sensor", f"there is no sensor {name!r}{hint}")
     return np.asarray(coords[ids.index(name)])
 
 

@@ -161,7 +161,7 @@ class Problem(Section):
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any], *, folder: str | os.PathLike[str] = ".", file: str = "") -> Self:
         """A problem from nested dicts, as a TOML parser gives them."""
-        complaints = [Complaint(key, text) for key, text in _beyond_numbers(tables)]
+        complaints = list(_beyond_numbers(tables))
         if complaints:
             # Nothing may be computed with these, not even to look for more.
             raise ProblemError(complaints, file)
@@ -426,7 +426,7 @@ SECTIONS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
+def _beyond_numbers(value: Any, at: Key = ()) -> Iterator[Complaint]:
     """Keys whose numbers are larger than anything is; products of a few of them would no longer be numbers."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
@@ -435,7 +435,8 @@ def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tupl
         for i, entry in enumerate(value):
             yield from _beyond_numbers(entry, (*at, i))
     elif isinstance(value, (int, float)) and LARGEST < abs(value) < math.inf:
-        yield dotted(at), f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
+        text = f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
+        yield Complaint(dotted(at), text)
 
 
 def _pruned(value: Any, order: Callable[[Mapping[str, Any]], Iterable[str]] = list) -> Any:

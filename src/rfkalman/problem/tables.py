@@ -119,23 +119,22 @@ def unusable_files(problem: Problem) -> list[Complaint]:
     return found
 
 
-def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
-    """Ids, coordinates (n, d), noise stds and offset stds (0: none) in the units of the problem."""
+def read_sensors(
+    problem: Problem, *, everything: bool = False
+) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
+    """Ids, coordinates (n, d), noise stds and offset stds (0: none), in the units of the problem."""
     sensors = problem.sensors
     if sensors.file is None:
-        ids = tuple(entry.id for entry in sensors.table)
-        coords = np.array([entry.at for entry in sensors.table])
+        ids, coords = tuple(entry.id for entry in sensors.table), np.array([entry.at for entry in sensors.table])
         noise = np.array([sensors.noise if entry.noise is None else entry.noise for entry in sensors.table])
-        offset = np.array(
-            [(sensors.offset or 0.0) if entry.offset is None else entry.offset for entry in sensors.table]
-        )
+        offset = np.array([entry.offset or sensors.offset or 0.0 for entry in sensors.table])
     else:
         ids, coords, noise, offset = _sensor_file(problem)
-    known = set(ids)
+    known, excluded = set(ids), set(sensors.exclude)
     for name in sensors.exclude:
         if name not in known:
             raise problem.error("sensors.exclude", f"there is no sensor {name!r} to leave out.")
-    keep = [i for i, name in enumerate(ids) if name not in set(sensors.exclude)]
+    keep = [i for i, name in enumerate(ids) if everything or name not in excluded]
     if not keep:
         raise problem.error("sensors", "no sensor is left.")
     return tuple(ids[i] for i in keep), coords[keep], noise[keep], offset[keep]
@@ -161,11 +160,11 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
     offset = table.floats(sensors.offset_column, "sensors.offset_column", none)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
         if sigma <= 0.0:
-            text = f": the noise std of {name!r} must be positive; got {sigma:g}."
-            table.complain(line, text, "sensors.noise_column")
+            key, text = "sensors.noise_column", f"the noise std of {name!r} must be positive; got {sigma:g}."
+            table.complain(line, f": {text}", key)
         if shift < 0.0:
-            text = f": the offset std of {name!r} must not be negative; got {shift:g}."
-            table.complain(line, text, "sensors.offset_column")
+            key, text = "sensors.offset_column", f"the offset std of {name!r} must not be negative; got {shift:g}."
+            table.complain(line, f": {text}", key)
     if not table.wrong:
         coords = _placed(problem, coords, ids, table.wrong)
     table.require_right(problem)
@@ -217,26 +216,22 @@ def moment_ns(problem: Problem, key: str, text: str, rule: TimeRule) -> int:
     found = rule.parse(text)
     if isinstance(found, int):
         return found
-    hint = (
-        "name a zone under time.zone, or write one ('2024-05-01T00:00Z')"
-        if "zone" in found
-        else ("write it like '2024-05-01' or '2024-05-01T06:00:00Z'")
-    )
+    hint = "write it like '2024-05-01' or '2024-05-01T06:00:00Z'"
+    if "zone" in found:
+        hint = "name a zone under time.zone, or write one ('2024-05-01T00:00Z')"
     raise problem.error(key, f"{text!r:.40}: {found}; {hint}.")
 
 
 def _model_time(problem: Problem, key: str, text: str, clock: Clock, rule: TimeRule) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        if clock.relative:
-            raise problem.error(
-                key, f"{text!r:.40} is not a number; times are numbers in {problem.time.unit} here (input.time_unit)."
-            ) from None
+    found = number(text)
+    if found is None and clock.relative:
+        text = f"{text!r:.40} is not a number; times are numbers in {problem.time.unit} here (input.time_unit)."
+        raise problem.error(key, text)
+    if found is None:
         return clock.to_model(moment_ns(problem, key, text, rule))
-    if not math.isfinite(number):
+    if not math.isfinite(found):
         raise problem.error(key, f"{text!r:.40} is not a time.")
-    return number
+    return found
 
 
 def outline(problem: Problem, path: Path, unit: str | None) -> Polygon:
