@@ -64,19 +64,21 @@ class Columns:
 
 def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
     """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
-    form, header, places = TableFormat(**given.written()), list[str](), list[int]()
+    form = TableFormat(**given.written())
     found = Columns(key, path, form.decimal, {name: [] for name in wanted})
-    how = {"encoding": form.encoding, "sheet": form.sheet, "decimal": form.decimal}
     try:
-        for line, cells in cut_lines(path, delimiter=_delimiter(path, form.names_line), **how):  # type: ignore[arg-type]
-            if line == form.names_line:
-                header = trimmed(cells)
-                shown = f"its columns are {', '.join(header)[:200]}."
-                texts = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
-                if texts:
-                    raise ProblemError([Complaint(key, text) for text in texts], problem.file)
-                places = [header.index(name) for name in wanted]
-            if line < form.first_line or not header:
+        mark = _delimiter(path, form.names_line)
+        lines = cut_lines(path, delimiter=mark, encoding=form.encoding, sheet=form.sheet, decimal=form.decimal)
+        header = next((trimmed(cells) for line, cells in lines if line == form.names_line), [])
+        if not header:
+            raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
+        shown = f"its columns are {', '.join(header)[:200]}."
+        absent = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
+        if absent:
+            raise ProblemError([Complaint(key, text) for text in absent], problem.file)
+        places = {name: header.index(name) for name in wanted}
+        for line, cells in lines:
+            if line < form.first_line:
                 continue
             if len(found.lines) >= limit:
                 raise problem.error(key, f"{path.name} has more than {limit} lines.")
@@ -86,14 +88,12 @@ def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted:
                 found.complain(line, f": {len(cells)} fields under a header of {len(header)}.")
                 continue
             found.lines.append(line)
-            for name, place in zip(wanted, places, strict=True):
+            for name, place in places.items():
                 found.texts[name].append(cells[place])
     except OSError as error:
         raise problem.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
     except ReadingsError as error:
         raise problem.error(key, f"{path.name}: {error}") from error
-    if not header:
-        raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
     found.require_right(problem)
     return found
 
