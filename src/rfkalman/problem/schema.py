@@ -645,24 +645,22 @@ class Physics(Section):
     def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
         if domain is None:
             return
-        d, axes, diffusion, names = domain.dimension, domain.axis_names, self.diffusion, Counter[str]()
+        d, axes, diffusion = domain.dimension, domain.axis_names, self.diffusion
         if isinstance(diffusion, Regions) and not isinstance(domain, MeshDomain):
             yield "diffusion.regions", "regions are those of a mesh; this domain has none."
         elif isinstance(diffusion, _Coefficient):
             yield from diffusion.refused(lambda: diffusion.build(axes, None), "diffusion")
         speeds = self.velocity.value if isinstance(self.velocity, VelocityTable) else self.velocity
-        for key, values in (("diffusion", diffusion), ("velocity", speeds)):
+        lists: dict[str, Any] = {"diffusion": diffusion, "velocity": speeds}
+        lists |= {f"diffusion.{key}": getattr(diffusion, key, None) for key in ("lower", "upper")}
+        lists |= {f"sources[{i}].place": source.place for i, source in enumerate(self.sources)}
+        for key, values in lists.items():
             if isinstance(values, list) and len(values) != d:
-                yield key, f"has {len(values)} components, but the domain has {d} axes."
-        places = {f"diffusion.{key}": getattr(diffusion, key, None) for key in ("lower", "upper")}
+                what = "components" if key in ("diffusion", "velocity") else "coordinates"
+                yield key, f"has {len(values)} {what}, but the domain has {d} axes."
         for i, source in enumerate(self.sources):
-            places[f"sources[{i}].place"] = source.place
-            names[source.name] += 1
-            if names[source.name] > 1:
+            if source.name in [other.name for other in self.sources[:i]]:
                 yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
-        for key, place in places.items():
-            if place is not None and len(place) != d:
-                yield key, f"has {len(place)} coordinates, but the domain has {d} axes."
 
 
 # -- features, prior --------------------------------------------------------------------------------------------------

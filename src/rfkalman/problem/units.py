@@ -203,7 +203,7 @@ class Units:
     def __init__(
         self, length: str = "m", time: str = "h", field: str = "", dimension: int = 1, capacity: Quantity = 1.0
     ) -> None:
-        self.length, self.time, self.field, self.dimension = length, time, field, dimension
+        self.length, self.field = length, field
         if field.strip() in ("C", "F"):
             # Nobody maps charges or capacitances; everybody maps temperatures.
             raise ValueRangeError(f"{field!r} is a unit of electricity; did you mean 'deg{field.strip()}'?")
