@@ -15,7 +15,7 @@ from ..core.checks import FloatArray
 from ..core.errors import ShapeError, ValueRangeError
 from ..io.export_tables import guarded
 from ..problem import Setup
-from ..problem.schema import LIMITS
+from ..problem.section import LIMITS
 from . import shared
 from .app import emit, progress_bar, remark, wants_json
 

@@ -69,7 +69,8 @@ class layers(Shown):
     def __post_init__(self) -> None:
         cuts = as_increasing("interfaces", self.interfaces)
         assign(self, axis=as_count("axis", self.axis, 0), interfaces=cuts)
-        assign(self, values=as_finite("values", self.values, (cuts.size + 1,)))
+        remedy = f"{cuts.size} interfaces make {cuts.size + 1} layers."
+        assign(self, values=as_finite("values", self.values, (cuts.size + 1,), remedy))
 
     @property
     def breaks(self) -> tuple[tuple[int, FloatArray], ...]:

@@ -37,7 +37,7 @@ from ..physics.pde import LinearPDE
 from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..space.whitening import whiten
-from .schema import LIMITS
+from .section import LIMITS
 
 if TYPE_CHECKING:
     from .file import Problem

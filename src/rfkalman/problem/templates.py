@@ -18,7 +18,8 @@ from jinja2 import Environment, StrictUndefined, Template
 from ..core.errors import Complaint, ProblemError
 from .forms import look
 from .init import guess_readings, guess_sensors, rounded
-from .schema import LIMITS, Input
+from .schema import Input
+from .section import LIMITS
 
 #: The shipped examples, all synthetic.
 EXAMPLES = ("soil", "pumping", "plume", "city")
