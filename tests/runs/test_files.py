@@ -42,7 +42,7 @@ def look(
         return False
 
     with Runner.open(store, column, **options) as runner:
-        follow(runner, column, lambda: [p for p in places if p.exists()], wait, said.append)
+        follow(runner, lambda: [p for p in places if p.exists()], wait, said.append)
         runner.flush()
         counts = {name: n for name, n in runner.counts().items() if n}
     return counts, said
@@ -483,7 +483,7 @@ class World:
             try:
                 go.acquire()
                 if not ended.is_set():
-                    follow(runner, COLUMN, lambda: self.places, wait, self.said.append)
+                    follow(runner, lambda: self.places, wait, self.said.append)
             except BaseException as error:
                 trouble.append(error)
             finally:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -210,10 +210,6 @@ class Watermark:
     def reached(self) -> int:
         """The same as a number; ``NEVER`` before the first."""
         return NEVER if self.at is None else self.at
-
-    def copy(self) -> Watermark:
-        """One that can be moved while this one stays."""
-        return replace(self, ahead=dict(self.ahead))
 
     def floor(self, reorder_ns: int | None) -> int:
         """Batch time below which a reading is late."""

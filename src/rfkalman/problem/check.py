@@ -27,7 +27,7 @@ from ..io.tables import Chunk, Position
 from ..io.workbook import is_workbook
 from ..job import Setup
 from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
-from ..runs.session import source_reader
+from ..runs.files import source_reader
 from ..statespace.values import Gaussian, Observation
 
 if TYPE_CHECKING:

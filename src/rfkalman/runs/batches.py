@@ -14,7 +14,7 @@ import difflib
 import hashlib
 import math
 import time
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,13 +38,6 @@ _ALL_ROWS = 1 << 25
 _WIDEST, _CERTAIN = 10.0, 1e-8
 #: A number that outgrows the machine is looked for in the result, and reported; NumPy need not warn before.
 _BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
-
-
-class Analysed(NamedTuple):
-    """What is stored of a batch, its readings judged and taken in."""
-
-    row: AnalysisRow
-    outcomes: list[Outcome]
 
 
 class BatchFilter(Assimilator):
@@ -94,13 +87,15 @@ class BatchFilter(Assimilator):
         if self._moments[0].time > to_ns:
             self.restart()
         self._rewind(to_ns)
-        kept = store.checkpoint(to_ns)
-        if kept is not None and kept[0] > self.head_ns:
-            self._moments.append(Moment(kept[0], kept[1], (), kept[1], 0.0))
-        batches = store.analysis_times(self.head_ns, to_ns).tolist()
-        for batch in batches:
+        saved_ns, kept = store.checkpoint(to_ns) or (NEVER, self.initial)
+        if saved_ns > self.head_ns:
+            self._moments.append(Moment(saved_ns, kept, (), kept, 0.0))
+        unsaved = store.analysis_times(saved_ns, to_ns)
+        again = unsaved[unsaved > self.head_ns].tolist()
+        for batch in again:
             self.take_in(batch, *store.used(batch))
-        return len(batches)
+        self.unsaved, self.seconds = unsaved.size, 0.0
+        return len(again)
 
     def forget(self, horizon_ns: int) -> None:
         """Drop beliefs that no late reading can reach; one before the horizon stays as a base."""
@@ -116,8 +111,8 @@ class BatchFilter(Assimilator):
         del self._moments[: -self.keep]
         return post
 
-    def analyse(self, batch_ns: int, rows: BatchRows) -> Analysed:
-        """Move to a batch, judge its readings (duplicates, gate) and take in those that are kept."""
+    def analyse(self, batch_ns: int, rows: BatchRows) -> tuple[AnalysisRow, list[Outcome]]:
+        """Move to a batch, judge its readings (duplicates, gate) and take in those kept; gives what is stored of it."""
         started = time.perf_counter()
         self._move(batch_ns)
         ahead = self.belief
@@ -164,7 +159,7 @@ class BatchFilter(Assimilator):
         columns = (status.tolist(), reasons, foreseen.tolist(), spreads.tolist(), digests, seq.tolist())
         self.unsaved += 1
         self.seconds += time.perf_counter() - started
-        return Analysed(row, list(zip(*columns, strict=True)))
+        return row, list(zip(*columns, strict=True))
 
     def observation(self, batch_ns: int, sensors: IntArray) -> Observation:
         """What these sensors, in rising order, see at the time of a batch."""
@@ -212,12 +207,11 @@ class BatchFilter(Assimilator):
         if not math.isfinite(value):
             return belief
         obs = self.observation(t_ns, np.array([sensor], dtype=np.int64))
-        h, start = obs.H[0].copy(), self.model.space.rank
-        for block in self.model.blocks:
+        h = obs.H[0].copy()
+        for block, part in self.model.parts:
             # The offset of the sensor is part of what it reads, not of the field.
             if block.sensors:
-                h[start : start + block.dim] = 0.0
-            start += block.dim
+                h[part] = 0.0
         off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
         initial = self.initial.root
         before = float(np.linalg.norm(h.dot(initial)))
@@ -276,12 +270,8 @@ def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
     """Standard deviations of all values of all blocks, one after the other; None where there are none."""
     if not model.blocks:
         return None
-    found, start = [], model.space.rank
-    for block in model.blocks:
-        rows = block.values @ belief.root[start : start + block.dim]
-        found.append(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
-        start += block.dim
-    return np.concatenate(found)
+    rows = np.concatenate([block.values @ belief.root[part] for block, part in model.parts])
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def _canonical(belief: Gaussian) -> Gaussian:
