@@ -549,8 +549,7 @@ def test_the_property_sees_a_reading_that_was_skipped(tmp_path, monkeypatch):
     """Control: a follower that goes by sizes alone, as the first version did, fails the comparison above."""
     from rfkalman.runs.files import FollowedFile
 
-    monkeypatch.setattr(FollowedFile, "_is_intact", lambda self: True)
-    monkeypatch.setattr(FollowedFile, "_goes_on", lambda self, stream, known: os.fstat(stream.fileno()).st_size >= 1)
+    monkeypatch.setattr(FollowedFile, "_goes_on", lambda self, stream: os.fstat(stream.fileno()).st_size >= 1)
     world = World(tmp_path, Clock(monkeypatch), 0)
     world._write(world.places[0], LINES[:8])
     world.look()

@@ -279,14 +279,16 @@ def before_leap(batches: Sequence[int], ahead_ns: int) -> int | None:
     >>> before_leap([7, 8, 9, 10, 90, 91], 2), before_leap([7, 8, 9, 10, 11], 2)
     (10, None)
     """
-    times = np.array(batches, dtype=np.int64)
     for n_last in (2, 1):
-        pauses = np.diff(times[: times.size - n_last])
-        if pauses.size > 1:
-            leap = int(times[-n_last]) - int(times[-n_last - 1])
-            if leap > max(ahead_ns, 3 * int(np.median(pauses)), int(pauses.max())):
-                return int(times[-n_last - 1])
+        pauses = np.diff(batches[:-n_last])
+        if pauses.size > 1 and _is_leap(batches[-n_last] - batches[-n_last - 1], pauses, ahead_ns):
+            return batches[-n_last - 1]
     return None
+
+
+def _is_leap(pause: int, before: IntArray, ahead_ns: int) -> bool:
+    """Whether a pause is longer than can be believed, than three usual ones and than every one before it."""
+    return pause > max(ahead_ns, 3 * int(np.median(before)), int(before.max()))
 
 
 def trusted_end(quorum_ns: int | None, own: Sequence[int], network: Sequence[int], ahead_ns: int) -> int | None:
@@ -311,16 +313,14 @@ def trusted_end(quorum_ns: int | None, own: Sequence[int], network: Sequence[int
     >>> trusted_end(10, [8, 9, 10, 11], [], 2), trusted_end(10, [7, 8, 9, 10, 90], [], 2)
     (11, 10)
     """
-    times = np.array(own, dtype=np.int64)
-    beyond = times.size if quorum_ns is None else int(np.count_nonzero(times > quorum_ns))
+    reached = NEVER if quorum_ns is None else quorum_ns
+    beyond = sum(batch > reached for batch in own)
     if not beyond:
         return quorum_ns
     for n_last in range(min(2, beyond), 0, -1):
-        earlier = times[: times.size - n_last]
-        pauses = np.diff(earlier) if earlier.size > 3 else np.diff(np.array(network, dtype=np.int64))
-        before = max(NEVER if quorum_ns is None else quorum_ns, int(earlier[-1]) if earlier.size else NEVER)
-        if pauses.size and before > NEVER:
-            bound = max(ahead_ns, 3 * int(np.median(pauses)), int(pauses.max()))
-            if int(times[-n_last]) - before > bound:
-                return before
-    return int(times[-1])
+        earlier = own[:-n_last]
+        pauses = np.diff(earlier if len(earlier) > 3 else network)
+        before = max([reached, *earlier[-1:]])
+        if pauses.size and before > NEVER and _is_leap(own[-n_last] - before, pauses, ahead_ns):
+            return before
+    return own[-1]

@@ -68,18 +68,15 @@ class FollowedFile:
         try:
             now = os.stat(self.path)
         except FileNotFoundError:
-            self._drained |= self._stream is not None
-            self.close()
+            self._drained |= self.close()
             raise
         seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
         if seen == self._looked:
             return
-        if self._stream is not None:
-            if not self._is_intact():
-                self.rest()
-            elif _place(os.fstat(self._stream.fileno())) != _place(now):
-                self.close()
-                self._drained = True
+        if self._stream is not None and _place(os.fstat(self._stream.fileno())) != _place(now):
+            self._drained = self.close()
+        if self._stream is not None and not self._goes_on(self._stream):
+            self.rest()
         if self._stream is None:
             self._stream = self._open()
             self._drained = False
@@ -93,11 +90,14 @@ class FollowedFile:
             return max(0, os.stat(self.path).st_size - self._runner.position(self.name).offset)
         return 0
 
-    def close(self) -> None:
-        """Read the file to its end, if it is the one that was read so far, and let go of it."""
-        if self._stream is not None and self._is_intact():
-            self._read_on(self._stream)
+    def close(self) -> bool:
+        """Read the file to its end, if it is the one that was read so far, and let go of it; gives whether it was."""
+        stream = self._stream
+        intact = stream is not None and self._goes_on(stream)
+        if stream is not None and intact:
+            self._read_on(stream)
         self.rest()
+        return intact
 
     def rest(self) -> None:
         """Let go of the file until the next look."""
@@ -107,20 +107,11 @@ class FollowedFile:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _is_intact(self) -> bool:
-        """Whether the bytes of the open file are still those that were read."""
-        assert self._stream is not None
-        offset = self._runner.position(self.name).offset
-        if offset <= _COMPARED:
-            return _hashed(self._stream, offset).digest() == self._hash.digest()
-        self._stream.seek(offset - len(self._tail))
-        return self._stream.read(len(self._tail)) == self._tail
-
     def _open(self) -> IO[bytes]:
         """Go on with the file that was read before, or begin with another one under its name."""
         known = self._runner.store.source(self.name)
         stream = _opened(self.path)
-        if not known.id or not self._goes_on(stream, known):
+        if not known.id or not self._goes_on(stream):
             whole = not known.id or self._drained or self._finish_predecessor(known)
             self._hash = hashlib.sha256()
             # Noted while it is empty, so that it is found again if it is renamed before the next look.
@@ -130,15 +121,20 @@ class FollowedFile:
                 self._tell(f"{self.path} {CHANGED}{'' if whole else lost}")
         return stream
 
-    def _goes_on(self, stream: IO[bytes], known: Source) -> bool:
+    def _goes_on(self, stream: IO[bytes]) -> bool:
         """Whether a file begins with all that was read; one read before files had marks is believed if long enough."""
-        now, offset = os.fstat(stream.fileno()), known.position.offset
-        self._hash = _hashed(stream, offset)
-        if known.mark is None:
-            return now.st_size >= offset
-        if not offset:
-            return known.mark.file == _place(now)
-        return now.st_size >= offset and known.mark.content == self._hash.hexdigest()
+        known = self._runner.store.source(self.name)
+        now, offset, mark = os.fstat(stream.fileno()), known.position.offset, known.mark
+        same_place = mark is not None and mark.file == _place(now)
+        if same_place and self._tail and offset > _COMPARED:
+            stream.seek(offset - len(self._tail))
+            return stream.read(len(self._tail)) == self._tail
+        found = _hashed(stream, offset)
+        same = mark is None or (mark.content == found.hexdigest() and (offset > 0 or same_place))
+        if same and now.st_size >= offset:
+            self._hash = found
+            return True
+        return False
 
     def _finish_predecessor(self, known: Source) -> bool:
         """Read the file that was renamed away to its end; False where it is not in the folder any more."""
@@ -147,7 +143,7 @@ class FollowedFile:
                 if known.mark is None or not entry.is_file() or _place(entry.stat()) != known.mark.file:
                     continue
                 with _opened(entry.path) as stream:
-                    if self._goes_on(stream, known):
+                    if self._goes_on(stream):
                         self._read_on(stream)
                         return True
         return False

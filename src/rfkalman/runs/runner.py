@@ -330,8 +330,8 @@ class Runner:
             if known.id:
                 self.store.event("replaced", source)
 
-    def consume(self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False) -> bool:
-        """Feed a source from where it was left to its end.
+    def consume(self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False) -> None:
+        """Feed a source from where it was left to its end, or until ``until_ns`` is passed.
 
         Parameters
         ----------
@@ -341,24 +341,18 @@ class Runner:
             Gives the chunks from a position on: ``lambda position: read_csv(path, start=position)``.
         gather : bool
             Store only; :meth:`release` or :meth:`flush` then processes in the order of time.
-
-        Returns
-        -------
-        bool
-            Whether the source came to its end (False: ``until_ns`` was passed before).
         """
         chunks = read(self.position(source))
         try:
             for chunk in chunks:
                 self.feed(chunk, source, gather=gather)
                 if self.done:
-                    return False
+                    return
         finally:
             # A reader stopped halfway holds its file open; after an error nobody else would close it in time.
             if isinstance(chunks, Generator):
                 chunks.close()
         self.finish(source)
-        return True
 
     def finish(self, source: str) -> None:
         """Note that a source came to its end."""
@@ -412,19 +406,18 @@ class Runner:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Write a last checkpoint and release the store; closing twice does nothing."""
+    def close(self, *, checkpoint: bool = True) -> None:
+        """Write a last checkpoint, unless something failed, and release the store; closing twice does nothing."""
         if not self._is_open:
             return
         self._is_open = False
-        head = self._filter
         try:
-            with self.store.transaction():
-                if head.unsaved:
-                    self.store.put_checkpoint(head.head_ns, head.belief)
-                self.store.event(
-                    "closed", f"{self._readings} readings and {self._analyses} analyses since it was opened"
-                )
+            if checkpoint:
+                with self.store.transaction():
+                    if self._filter.unsaved:
+                        self.store.put_checkpoint(self._filter.head_ns, self._filter.belief)
+                    done = f"{self._readings} readings and {self._analyses} analyses"
+                    self.store.event("closed", f"{done} since it was opened")
         finally:
             self.store.close()
 
@@ -432,12 +425,8 @@ class Runner:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        elif self._is_open:
-            # What failed may fail again (a full disk); the store is whole without a last checkpoint.
-            self._is_open = False
-            self.store.close()
+        # What failed may fail again (a full disk); the store is whole without a last checkpoint.
+        self.close(checkpoint=kind is None)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -526,10 +515,10 @@ class Runner:
         """Analyse some closed batches in one transaction; False when there are none."""
         watermark, closed, head = self._watermark, self._noted("closed_ns"), self._filter.copy()
         through = max(watermark.reached - 1, NEVER if closed is None else closed)
+        if self.until_ns is not None:
+            through = min(through, self.until_ns)
         with self.store.transaction():
-            n = self._analyse(
-                head, through if self.until_ns is None else min(through, self.until_ns), _BATCHES_PER_COMMIT
-            )
+            n = self._analyse(head, through, _BATCHES_PER_COMMIT)
         self._filter = head
         self._analyses += n
         return n > 0
