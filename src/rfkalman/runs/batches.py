@@ -27,7 +27,7 @@ from ..job import Setup
 from ..model.model import Model
 from ..model.sensors import Functional
 from ..online.assimilator import Assimilator, Moment
-from ..online.readings import NEVER, Status
+from ..online.readings import NEVER
 from ..statespace.values import Gaussian, Observation
 
 #: Up to this many numbers the rows of all sensors are kept; beyond, each batch evaluates its own.
@@ -57,15 +57,12 @@ class BatchFilter(Assimilator):
         self.unsaved, self.seconds = 0, 0.0
         self.initial = _canonical(self.model.initial)
         self.restart()
-        inside = np.flatnonzero(setup.sensors.inside)
-        self._place = np.full(len(setup.sensors.ids), -1)
-        self._place[inside] = np.arange(inside.size)
-        self._noise = setup.sensors.noise_std
+        self._inside = np.flatnonzero(setup.sensors.inside)
         # Equal noises as one number: the kernels have a faster road for it.
-        used = self._noise[inside]
+        used = setup.sensors.noise_std[self._inside]
         self._all_noise: float | FloatArray = float(used[0]) if used.size and (used == used[0]).all() else used
-        few = inside.size * self.model.dim <= _ALL_ROWS
-        self._all: Functional | None = setup.functional(inside) if few else None
+        few = self._inside.size * self.model.dim <= _ALL_ROWS
+        self._all: Functional | None = setup.functional(self._inside) if few else None
 
     @property
     def head_ns(self) -> int:
@@ -104,10 +101,7 @@ class BatchFilter(Assimilator):
     def take_in(self, batch_ns: int, sensors: IntArray, y: FloatArray) -> kalman.Analysis:
         """Move to a batch and read what is used of it; the one road for the first pass and for every replay."""
         self._move(batch_ns)
-        if len(y):
-            post = self._take_in(self.observation(batch_ns, sensors), y)
-        else:
-            post = kalman.Analysis(self.belief.mean, self.belief.root)
+        post = self._take_in(self.observation(batch_ns, sensors), y)
         del self._moments[: -self.keep]
         return post
 
@@ -122,7 +116,7 @@ class BatchFilter(Assimilator):
         y = value[kept]
         with np.errstate(**_BEYOND):
             predicted, spread = predict(ahead, obs)
-            good = ~self.judge.gated(y, predicted, spread)
+            good = self.judge.passes(y, predicted, spread)
         post = self.take_in(batch_ns, sensor[kept][good], y[good])
         if not np.isfinite(post.mean).all() or np.isnan(post.log_evidence):
             raise ValueRangeError(
@@ -143,19 +137,11 @@ class BatchFilter(Assimilator):
             used_digest(sensor[kept][good], y[good]),
             math.inf if math.isnan(nis) else nis,
         )
-        status = np.full(len(order), Status.DUPLICATE, dtype=np.int64)
-        status[kept] = np.where(good, Status.USED, Status.GATED)
+        status, reasons = self.judge.settle(kept, good, when, value)
         foreseen, spreads = np.full((2, len(order)), np.nan)
         foreseen[kept], spreads[kept] = predicted, spread
         seq, batches = rows.seq[order], np.full(len(order), batch_ns, dtype=np.int64)
         digests = reading_digests((seq, when, batches, sensor, status), (value, foreseen, spreads))
-        reasons: list[str | None] = [None] * len(order)
-        winner = np.flatnonzero(kept)[np.cumsum(kept) - 1]
-        for i in np.flatnonzero(status != Status.USED).tolist():
-            if kept[i]:
-                reasons[i] = f"beyond {self.judge.gate:g} predictive standard deviations"
-            else:
-                reasons[i] = self.judge.duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
         columns = (status.tolist(), reasons, foreseen.tolist(), spreads.tolist(), digests, seq.tolist())
         self.unsaved += 1
         self.seconds += time.perf_counter() - started
@@ -165,13 +151,10 @@ class BatchFilter(Assimilator):
         """What these sensors, in rising order, see at the time of a batch."""
         t = self.setup.clock.to_model(batch_ns)
         if self._all is None:
-            return self.model.observe(self.setup.functional(sensors), t, noise_std=self._noise[sensors])
+            noise = self.setup.sensors.noise_std[sensors]
+            return self.model.observe(self.setup.functional(sensors), t, noise_std=noise)
         seen = self.model.observe(self._all, t, noise_std=self._all_noise)
-        if len(sensors) == seen.n_obs:
-            return seen
-        mask = np.zeros(seen.n_obs, dtype=np.bool_)
-        mask[self._place[sensors]] = True
-        return seen.keep(mask)
+        return seen if len(sensors) == seen.n_obs else seen.keep(np.isin(self._inside, sensors))
 
     def carry(self, belief: Gaussian, from_ns: int, to_ns: int) -> Gaussian:
         """A belief at one time as a belief at a later one; nothing moves."""

@@ -46,7 +46,7 @@ from ..io.access import discard
 from ..io.store import FileMark, Store
 from ..io.tables import Chunk, Position
 from ..job import Setup
-from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, Reason, Status, Watermark, before_leap, trusted_end
+from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, Reason, Status, Watermark, trusted_end, without_leap
 from ..statespace.values import Gaussian
 from .batches import BatchFilter
 
@@ -380,10 +380,7 @@ class Runner:
 
     def _without_leap(self, batch_ns: int) -> int:
         """A batch, or the one before it if one or two last readings have leapt there, whoever sent them."""
-        before = before_leap(self.store.latest_batches(100), self._judge.ahead_ns)
-        if before is None or before >= batch_ns or self.store.n_after(before) > 2:
-            return batch_ns
-        return before
+        return without_leap(batch_ns, self.store.latest_batches(100), self.store.n_after, self._judge.ahead_ns)
 
     def flush(self) -> None:
         """No more readings will come for now: process everything, the latest batch too (up to ``until_ns``).
