@@ -55,7 +55,7 @@ def open_run(setup: Setup, out: Path | None) -> Run:
     path = (out or setup.output.folder) / STORE
     if not path.is_file():
         raise ValueRangeError(f"there is no run in {path.parent}; `rfkalman run` makes one.")
-    return Run(setup, path)
+    return Run.open(path, setup)
 
 
 def moment(setup: Setup, text: str, option: str) -> int:

@@ -77,7 +77,7 @@ def watch(
                     pipe = Pipe(sys.stdin.buffer, stop)
                     runner.consume(f"standard input {sessions + 1}", table_reader(setup, pipe))
                 else:
-                    follow(runner, setup, lambda: _files(place), _Patience(runner, every, idle, stop), remark)
+                    follow(runner, lambda: _files(place), _Patience(runner, every, idle, stop), remark)
             except Stopped:
                 pass
             finally:

@@ -107,7 +107,8 @@ class Model(Shown):
         self._steps = CachedSteps(self.generator, self.propagator, anchor=self.start)
         self._seen: OrderedDict[tuple[object, ...], tuple[Observation, FloatArray | None]] = OrderedDict()
         self._lift = space.lift()
-        self._slices = _slices(space.rank, self.blocks)
+        #: Each block with its place in the state.
+        self.parts = _slices(space.rank, self.blocks)
         self._sealed = True
 
     def _summary(self) -> dict[str, object]:
@@ -178,7 +179,7 @@ class Model(Shown):
         mean[:r], root[:r] = belief.mean[:r], belief.root[:r]
         if self._lift is not None:
             mean[r:] += self._lift(t)
-        for block, part in self._slices:
+        for block, part in self.parts:
             if block.readout is not None:
                 mean[r:] += block.readout @ belief.mean[part]
                 root[r:] += block.readout @ belief.root[part]
@@ -188,7 +189,7 @@ class Model(Shown):
         """Each block's values under a belief at time ``t``, with how much of their variance the data removed."""
         self._require_own(belief)
         reports = {}
-        for block, part in self._slices:
+        for block, part in self.parts:
             prior = _alone(block, self.start, t)
             before = np.square(block.values @ prior).sum(axis=1)
             after = np.square(block.values @ belief.root[part]).sum(axis=1)
@@ -217,7 +218,7 @@ class Model(Shown):
         r = self.space.rank
         full = functional.matrix(self.space.frame)
         columns = [full[:, :r]]
-        for block, _ in self._slices:
+        for block, _ in self.parts:
             part = np.zeros((functional.n, block.dim))
             if block.readout is not None:
                 part += full[:, r:] @ block.readout

@@ -269,7 +269,10 @@ class Assimilator(Shown):
         self._require_in_time(when)
         obs = self.model.observe(functional, self._model_time(when), noise_std=noise_std, noise_cov=noise_cov)
         values = _checked_readings(functional, readings)
-        suspicious = not self._warned and _is_suspicious(values, noise_std, noise_cov)
+        doubt = None if self._warned else _doubt(values, noise_std, noise_cov)
+        if doubt is not None:
+            # Before anything moves: whoever turns warnings into errors has not assimilated the batch.
+            warnings.warn(doubt, NoiseWarning, stacklevel=2)
         before = list(self._moments)
         try:
             later = self._rewind(when)
@@ -279,19 +282,10 @@ class Assimilator(Shown):
                 self._move(old.time)
                 for batch in old.batches:
                     self._take_in(*batch)
-            if suspicious:
-                # Whoever turns warnings into errors has not assimilated the batch.
-                warnings.warn(
-                    f"noise is {_smallest_noise(noise_std, noise_cov):.2g} beside readings of size "
-                    f"{float(np.nanmax(np.abs(values))):.2g}: noise_std is a standard deviation in the units of the "
-                    "field; was a variance given, or another unit?",
-                    NoiseWarning,
-                    stacklevel=2,
-                )
         except BaseException:
             self._moments = before
             raise
-        self._warned = self._warned or suspicious
+        self._warned = self._warned or doubt is not None
         self._used += post.n_used
         self._missing += values.size - post.n_used
         self._forget(self._horizon)
@@ -386,13 +380,14 @@ def _checked_readings(functional: Functional, readings: ArrayLike) -> FloatArray
     return values
 
 
-def _smallest_noise(noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> float:
-    if noise_std is not None:
-        return float(np.min(np.asarray(noise_std, dtype=np.float64), initial=np.inf))
-    return float(np.sqrt(np.min(np.diagonal(np.asarray(noise_cov, dtype=np.float64)), initial=np.inf)))
-
-
-def _is_suspicious(values: FloatArray, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> bool:
-    finite = values[np.isfinite(values)]
-    size = float(np.abs(finite).max(initial=0.0))
-    return _smallest_noise(noise_std, noise_cov) < _SUSPICIOUS_NOISE * size
+def _doubt(values: FloatArray, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> str | None:
+    """What speaks against a noise that is tiny beside its readings; None: nothing does."""
+    stds = np.sqrt(np.diagonal(np.asarray(noise_cov, float))) if noise_std is None else np.asarray(noise_std, float)
+    noise = float(stds.min(initial=np.inf))
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    if noise >= _SUSPICIOUS_NOISE * size:
+        return None
+    return (
+        f"noise is {noise:.2g} beside readings of size {size:.2g}: noise_std is a standard deviation in the units of "
+        "the field; was a variance given, or another unit?"
+    )

@@ -26,8 +26,8 @@ from ..io.readings import from_frame
 from ..io.tables import Chunk, Position
 from ..io.workbook import is_workbook
 from ..job import Setup
-from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
-from ..runs.session import source_reader
+from ..online.readings import STATUSES, Reason, Status, Watermark, trusted_end, without_leap
+from ..runs.files import source_reader
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -374,9 +374,7 @@ def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
     network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
     end = trusted_end(quorum, when[row == furthest][-100:].tolist(), network, ahead_ns)
     assert end is not None
-    before = before_leap(np.unique(when)[-100:].tolist(), ahead_ns)
-    if before is not None and before < end and int((when > before).sum()) <= 2:
-        end = before
+    end = without_leap(end, np.unique(when)[-100:].tolist(), lambda t: int((when > t).sum()), ahead_ns)
     return int(np.searchsorted(when, end, side="right"))
 
 
