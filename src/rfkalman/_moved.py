@@ -25,6 +25,7 @@ MOVED = {
     "assimilator": "online.assimilator",
     "baselines": "research.baselines",
     "experiments": "research.experiments",
+    "io.export": "runs.export",
     "domains.simplex": "domains.rules",
     "features.taper": "features.base",
     "features.window": "features.wrappers",

@@ -13,9 +13,9 @@ import typer
 
 from ..core.checks import FloatArray
 from ..core.errors import ShapeError, ValueRangeError
-from ..io.export_tables import guarded
 from ..problem import Setup
 from ..problem.schema import LIMITS
+from ..runs.export import guarded
 from . import shared
 from .app import debug_option, emit, json_option, progress_bar, remark
 

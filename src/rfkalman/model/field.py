@@ -54,12 +54,7 @@ class Field:
 
     def std(self, x: ArrayLike) -> FloatArray:
         """Posterior standard deviation at points, (N,)."""
-
-        def norm(points: FloatArray) -> FloatArray:
-            rows = self.basis(points) @ self.belief.root
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
-
-        return self._evaluated(norm, x)
+        return self._evaluated(lambda points: moments(self.basis(points), self.belief)[1], x)
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
         """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
@@ -157,6 +152,12 @@ class Field:
     def _evaluated(self, function: Callable[[FloatArray], FloatArray], x: ArrayLike) -> FloatArray:
         """A function of points, block by block: memory does not grow with their number times the rank."""
         return in_blocks(function, as_points("x", x, self.space.dimension), _ROWS)
+
+
+def moments(Psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation where the basis has the values ``Psi`` (N, r), each (N,)."""
+    rows = Psi @ belief.root
+    return Psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:
