@@ -229,11 +229,9 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
         )
         for name, value in header["coefficients"].items()
     )
-    values: dict[str, Any] = {name: _tuples(header[name]) for name in _SPACE_VALUES if name != "breaks"}
-    breaks = _tuples(header.get("breaks", []))  # none in version 1
-    return WhitenedSpace(
-        pde=pde, features=features, terms=terms, health=header["health"], breaks=breaks, **values, **checked
-    )
+    written = {"breaks": []} | header  # none in version 1
+    values: dict[str, Any] = {name: _tuples(written[name]) for name in _SPACE_VALUES}
+    return WhitenedSpace(pde=pde, features=features, terms=terms, health=header["health"], **values, **checked)
 
 
 def _tuples(value: Any) -> Any:

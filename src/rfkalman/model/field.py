@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
 from ..core.errors import ShapeError
-from ..core.pieces import in_blocks
+from ..core.pieces import grid_points, in_blocks
 from ..space.space import Basis, WhitenedSpace
 from ..statespace.values import Gaussian, half_width
 
@@ -142,7 +142,7 @@ class Field:
         if len(lines) != d or len(labels) != d:
             raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
         shape = tuple(len(line) for line in lines)
-        x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, d)
+        x = grid_points(lines)
         return xr.Dataset(
             {"mean": (labels, self.mean(x).reshape(shape)), "std": (labels, self.std(x).reshape(shape))},
             coords=dict(zip(labels, lines, strict=True)),

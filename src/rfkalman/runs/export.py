@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, IntArray, missing_extra
 from ..core.errors import ExportError, RFKalmanError, ValueRangeError
 from ..core.files import whole
+from ..core.pieces import row_blocks
 from ..job import Clock, Setup
 from ..online.readings import STATUSES
 from . import geotiff
@@ -163,12 +164,11 @@ def to_xarray(
             return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._taken)
 
         def _taken(self, key: tuple[Any, ...]) -> FloatArray:
-            index = [np.arange(n)[k] for n, k in zip(self.shape, key, strict=True)]
-            when = index.pop(self.place)
-            inner = np.ix_(*map(np.atleast_1d, index))
-            found = np.empty([np.size(i) for i in (*index[: self.place], when, *index[self.place :])])
-            for one, i in zip(np.moveaxis(found, self.place, 0), np.atleast_1d(when), strict=True):
-                one[...] = grids(int(i))[self.name][inner]
+            index = [np.atleast_1d(np.arange(n)[k]) for n, k in zip(self.shape, key, strict=True)]
+            inner = np.ix_(*index[: self.place], *index[self.place + 1 :])
+            found = np.empty([i.size for i in index])
+            for one, i in zip(np.moveaxis(found, self.place, 0), index[self.place].tolist(), strict=True):
+                one[...] = grids(i)[self.name][inner]
             # An integer takes its axis away.
             return found.squeeze(tuple(axis for axis, k in enumerate(key) if isinstance(k, (int, np.integer))))
 
@@ -292,9 +292,12 @@ def _layout(maps: Maps, variable: Variable) -> tuple[tuple[int, ...], tuple[int,
 
 def _fill(maps: Maps, arrays: Any, progress: Progress) -> None:
     """Write the maps into the arrays of a file, as many times at once as are stored together."""
-    for some, values in maps.chunks():
-        for name, several in values.items():
-            arrays[name][(..., some, *(slice(None) for _ in maps.grid.shape))] = several
+    d = len(maps.grid.shape)
+    for some in row_blocks(maps.times_ns.size, maps.per_chunk):
+        several = [maps.grids(t) for t in maps.times_ns[some].tolist()]
+        for name in several[0]:
+            together = np.stack([grids[name] for grids in several], axis=-d - 1)
+            arrays[name][(..., some, *[slice(None)] * d)] = together
         progress(some.stop / maps.times_ns.size)
 
 
@@ -429,7 +432,7 @@ def _columns(maps: Maps) -> dict[str, list[dict[str, str]]]:
     else:
         when = column("time", f"time, in the zone {clock.zone or 'UTC'}", kind="dateTime")
     held = {name: places[name].attrs for name in axis_names(labels.axes)} | bands(maps)
-    unit = udunits(labels.unit)[0]
+    unit, spread = udunits(labels.unit)[0], held["std"]["units"]
     return {
         "": [when, *(column(name, attrs["long_name"], attrs["units"]) for name, attrs in held.items())],
         "_sensors": [
@@ -437,7 +440,7 @@ def _columns(maps: Maps) -> dict[str, list[dict[str, str]]]:
             column("sensor", "name of the sensor", kind="string"),
             column("measured", f"{labels.field} as measured; empty where there was no value", unit),
             column("predicted", "mean of the reading given everything before it", unit),
-            column("predicted_std", "standard deviation of the reading given everything before it", unit),
+            column("predicted_std", "standard deviation of the reading given everything before it", spread),
             column("status", "what became of the reading", kind="string"),
         ],
         "_unknowns": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -239,10 +239,3 @@ class Maps:
             whole.reshape(*values.shape[:-1], -1)[..., self.grid.places] = values
             found[name] = whole
         return found
-
-    def chunks(self) -> Iterator[tuple[slice, dict[str, FloatArray]]]:
-        """Stored together: a slice of the times, and each map with time as its last-but-space axis."""
-        d = len(self.grid.lines)
-        for some in row_blocks(self.times_ns.size, self.per_chunk):
-            several = [self.grids(t) for t in self.times_ns[some].tolist()]
-            yield some, {name: np.stack([grids[name] for grids in several], axis=-d - 1) for name in several[0]}
