@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import rfkalman
+from rfkalman._moved import MOVED
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -23,6 +25,18 @@ def test_the_version_stands_in_one_place():
     """What the package says and what its metadata say cannot differ: one is made from the other."""
     assert "version" not in PROJECT and PROJECT["dynamic"] == ["version"]
     assert metadata.version("rfkalman") == rfkalman.__version__
+
+
+@pytest.mark.parametrize("old", [*MOVED, "baselines.grid", "experiments.catalogue"])
+def test_a_module_path_of_the_first_version_goes_on_with_a_warning(old):
+    """Modules moved into rooms; what people wrote against the first version imports the very same objects."""
+    head = old if old in MOVED else old.partition(".")[0]
+    new = f"rfkalman.{old}".replace(head, MOVED[head], 1)
+    sys.modules.pop(f"rfkalman.{old}", None)
+    with pytest.warns(DeprecationWarning, match=f"is now {re.escape(new)}"):
+        module = importlib.import_module(f"rfkalman.{old}")
+    assert module is importlib.import_module(new)
+    assert module.__spec__ is not None and module.__spec__.name == new
 
 
 def test_metadata_say_where_to_look():

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import _moved as _moved
+
 if TYPE_CHECKING:
     from .core import errors as errors
     from .core.errors import RFKalmanError, RFKalmanWarning

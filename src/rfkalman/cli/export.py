@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..core.errors import ValueRangeError
-from ..io.export import export as write_export
+from ..runs.export import export as write_export
 from . import shared
 from .app import emit, progress_bar
 

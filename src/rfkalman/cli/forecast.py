@@ -13,9 +13,9 @@ import typer
 
 from ..core.checks import FloatArray
 from ..core.errors import ShapeError, ValueRangeError
-from ..io.export_tables import guarded
 from ..problem import Setup
 from ..problem.section import LIMITS
+from ..runs.export import guarded
 from . import shared
 from .app import emit, progress_bar, remark, wants_json
 

@@ -28,7 +28,7 @@ from .. import propagators
 from ..core.checks import FloatArray, as_finite
 from ..core.codec import from_dict, to_dict
 from ..core.errors import ArchiveError
-from ..core.files import delete, part_of
+from ..core.files import whole
 from ..domains import Mesh
 from ..domains import restore as restore_domain
 from ..features.base import prefixed, restore, unprefixed
@@ -127,14 +127,8 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
         )
     arrays["header"] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), dtype=np.uint8)
     target = Path(path)
-    # A name of our own, opened by open(): the file gets the permissions its user's other files have.
-    scratch = part_of(target)
-    try:
-        with open(scratch, "xb") as stream:
-            np.savez(stream, **arrays)
-        os.replace(scratch, target)
-    finally:
-        delete(scratch)
+    with whole(target) as (part,), open(part, "wb") as stream:
+        np.savez(stream, **arrays)
     return target
 
 
@@ -259,11 +253,9 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
         )
         for name, value in header["coefficients"].items()
     )
-    values: dict[str, Any] = {name: _tuples(header[name]) for name in _SPACE_VALUES if name != "breaks"}
-    breaks = _tuples(header.get("breaks", []))  # none in version 1
-    return WhitenedSpace(
-        pde=pde, features=features, terms=terms, health=header["health"], breaks=breaks, **values, **checked
-    )
+    written = {"breaks": []} | header  # none in version 1
+    values: dict[str, Any] = {name: _tuples(written[name]) for name in _SPACE_VALUES}
+    return WhitenedSpace(pde=pde, features=features, terms=terms, health=header["health"], **values, **checked)
 
 
 def _tuples(value: Any) -> Any:

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
 from ..core.errors import ShapeError
-from ..core.pieces import in_blocks
+from ..core.pieces import grid_points, in_blocks
 from ..core.show import Shown
 from ..pictures.plots import map_field
 from ..pictures.strokes import picture
@@ -76,12 +76,7 @@ class Field(Shown):
 
     def std(self, x: ArrayLike) -> FloatArray:
         """Posterior standard deviation at points, (N,)."""
-
-        def norm(points: FloatArray) -> FloatArray:
-            rows = self.basis(points) @ self.belief.root
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
-
-        return self._evaluated(norm, x)
+        return self._evaluated(lambda points: moments(self.basis(points), self.belief)[1], x)
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
         """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
@@ -183,7 +178,7 @@ class Field(Shown):
         if len(lines) != d or len(labels) != d:
             raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
         shape = tuple(len(line) for line in lines)
-        x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, d)
+        x = grid_points(lines)
         return xr.Dataset(
             {"mean": (labels, self.mean(x).reshape(shape)), "std": (labels, self.std(x).reshape(shape))},
             coords=dict(zip(labels, lines, strict=True)),
@@ -193,6 +188,12 @@ class Field(Shown):
     def _evaluated(self, function: Callable[[FloatArray], FloatArray], x: ArrayLike) -> FloatArray:
         """A function of points, block by block: memory does not grow with their number times the rank."""
         return in_blocks(function, as_points("x", x, self.space.dimension), _ROWS)
+
+
+def moments(Psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation where the basis has the values ``Psi`` (N, r), each (N,)."""
+    rows = Psi @ belief.root
+    return Psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:
