@@ -72,10 +72,6 @@ class Ball(Domain):
         return 4.0 * math.pi / 3.0 * (R - r) * (R * R + R * r + r * r)
 
     @property
-    def is_convex(self) -> bool:
-        return self.inner_radius is None
-
-    @property
     def native_parts(self) -> tuple[str, ...]:
         return _spheres(self.inner_radius)
 
@@ -219,8 +215,8 @@ class BallWindow(Window):
     def degree(self, axis: int | None) -> int | None:
         return 2 * len(self.parts) if axis is None else None
 
-    def _profile(self, q: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """beta as a function of q, its first and its (constant) second derivative."""
+    def _profile(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """beta as a function of q, and its derivative."""
         R, a = self.radius, self.inner_radius
         outer = inner = np.ones_like(q)
         outer_slope = inner_slope = 0.0
@@ -228,20 +224,17 @@ class BallWindow(Window):
             outer, outer_slope = (R * R - q) / (2.0 * R * R), -0.5 / R**2
         if a is not None and "inner" in self.parts:
             inner, inner_slope = (q - a * a) / (2.0 * a * R), 0.5 / (a * R)
-        return outer * inner, outer_slope * inner + outer * inner_slope, 2.0 * outer_slope * inner_slope
+        return outer * inner, outer_slope * inner + outer * inner_slope
 
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         y = x - self.centre
-        beta, slope, _ = self._profile(np.square(y).sum(axis=1))
+        beta, slope = self._profile(np.square(y).sum(axis=1))
         return beta, 2.0 * slope * y.T
 
-    def bounds(self) -> tuple[float, float, float]:
+    def bounds(self) -> tuple[float, float]:
         low, high = (self.inner_radius or 0.0) ** 2, self.radius**2
         # With both factors beta' is proportional to a^2 + R^2 - 2q, and 2 sqrt(q) beta' peaks at a sixth of a^2 + R^2.
         inside = [q for q in ((low + high) / 2.0, (low + high) / 6.0) if low < q < high]
         q = np.array([low, high, *inside])
-        beta, slope, bend = self._profile(q)
-        # D^2 beta = 2 beta' I + 4 beta'' y y^T: its squared norm is a convex quadratic in q, largest at an end.
-        across, along = 2.0 * slope, 2.0 * slope + 4.0 * bend * q
-        second = np.sqrt((self.centre.size - 1) * across**2 + along**2)
-        return float(beta.max()), float((2.0 * np.sqrt(q) * np.abs(slope)).max()), float(second.max())
+        beta, slope = self._profile(q)
+        return float(beta.max()), float((2.0 * np.sqrt(q) * np.abs(slope)).max())

@@ -220,8 +220,8 @@ class Window(Table, sort="window is"):
         """beta (n,) and its gradient (d, n) at the points x (n, d)."""
 
     @abstractmethod
-    def bounds(self) -> tuple[float, float, float]:
-        """Bounds on beta, on the Euclidean norm of its gradient and on the Frobenius norm of D^2 beta."""
+    def bounds(self) -> tuple[float, float]:
+        """Bounds on beta and on the Euclidean norm of its gradient."""
 
     def degree(self, axis: int | None) -> int | None:
         """Degree of the polynomial that beta is along an axis, or in all when ``axis`` is None; None if it is none."""
@@ -236,11 +236,6 @@ class Window(Table, sort="window is"):
     def sup_gradient(self) -> float:
         """A bound on the Euclidean norm of grad beta, per unit of length."""
         return self.bounds()[1]
-
-    @property
-    def sup_curvature(self) -> float:
-        """A bound on the Frobenius norm of D^2 beta; infinite where there is none."""
-        return self.bounds()[2]
 
 
 def known_parts(parts: Sequence[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -338,11 +333,6 @@ class Domain(Table, sort="domain is"):
     @abstractmethod
     def volume(self) -> float:
         """Length, area or volume in the user's units."""
-
-    @property
-    def is_convex(self) -> bool | None:
-        """Whether the domain is convex; None where that is not known."""
-        return None
 
     @abstractmethod
     def contains(self, x: FloatArray) -> Any:

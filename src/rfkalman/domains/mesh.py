@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import ConvexHull
 
 from ..core.checks import FloatArray, IntArray, assign, frozen
 from ..core.codec import Stated
@@ -142,15 +141,6 @@ class Mesh(CellDomain):
     def n_cells(self) -> int:
         """Number of cells, m."""
         return len(self.cells)
-
-    @property
-    def is_convex(self) -> bool | None:
-        if self.dimension == 1:
-            return len(self._facets) == 2
-        if self.curved:
-            return None
-        hull = float(ConvexHull(self._local).volume)
-        return abs(hull - self.volume) <= 1e-9 * hull
 
     @property
     def native_parts(self) -> tuple[str, ...]:

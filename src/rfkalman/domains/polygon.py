@@ -44,8 +44,8 @@ class Polygon(CellDomain):
     Examples
     --------
     >>> triangle = Polygon([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
-    >>> triangle.volume, triangle.parts, triangle.is_convex
-    (1.0, ('edge0', 'edge1', 'edge2'), True)
+    >>> triangle.volume, triangle.parts
+    (1.0, ('edge0', 'edge1', 'edge2'))
     """
 
     exterior: FloatArray
@@ -85,10 +85,6 @@ class Polygon(CellDomain):
     @property
     def volume(self) -> float:
         return sum(_signed_area(ring) for ring in self._rings)
-
-    @property
-    def is_convex(self) -> bool:
-        return not self.holes and not self.reentrant_corners()
 
     @property
     def native_parts(self) -> tuple[str, ...]:
@@ -302,8 +298,7 @@ class PolygonWindow(Window):
     largest rho_i bounds beta. The weights (beta / rho_i)^(m+1) of
     grad rho_i in grad beta sum to at most 1, so the steepest rho_i bounds the
     gradient, generously where edges are short. At the ends of the edges
-    the second derivative grows like 1 / distance: no curvature bound holds,
-    and ``sup_curvature`` is infinite.
+    the second derivative grows like 1 / distance.
 
     Parameters
     ----------
@@ -397,7 +392,7 @@ class PolygonWindow(Window):
         gradient /= self.size
         return beta, gradient
 
-    def bounds(self) -> tuple[float, float, float]:
+    def bounds(self) -> tuple[float, float]:
         first, L, normal, middle = self._edges
         largest = self._joined(self._trimmed(self.vertices)[-1].max(axis=0)[None])[0][0]
         y = (self.vertices[:, None, :] - first) / self.size
@@ -405,4 +400,4 @@ class PolygonWindow(Window):
         f = np.abs(np.einsum("nek,ek->ne", y, normal)).max(axis=0)
         # |grad h| <= |grad t| + |f|, and |f nu + h grad h| <= rho sqrt(1 + |grad h|^2).
         steepest = float(np.sqrt(1.0 + (2.0 * farthest / L + f) ** 2).max()) / self.size
-        return float(largest), steepest, math.inf
+        return float(largest), steepest

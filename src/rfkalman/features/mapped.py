@@ -15,7 +15,7 @@ from ..core.codec import Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
-from .base import Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
+from .base import FeatureMap, Pair, Recipe, as_recipe, check_box, restore, unprefixed
 
 #: Points per axis of the grid on which a map is examined, in 1, 2 and 3 dimensions.
 _GRID = (1025, 129, 33)
@@ -39,8 +39,8 @@ class CoordinateMap(Table, sort="coordinate map is"):
         """Corners of the smallest box that holds the image of a box; refuses a box on which the map is not defined."""
 
     @abstractmethod
-    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
-        """Bounds on the spectral norm of the Jacobian and on the norm of the second derivatives over a box."""
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
+        """A bound on the spectral norm of the Jacobian over a box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,8 @@ class LogAxis(CoordinateMap):
         mapped_ends = self(ends)
         return mapped_ends.min(axis=0), mapped_ends.max(axis=0)
 
-    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
-        slope = float(np.abs(self.jacobian(np.stack([lower, upper]))[:, self.axis, self.axis]).max())
-        return max(slope, 1.0) if lower.size > 1 else slope, slope**2
-
-
-# Largest |g''| and |(g / r)'| of g = asinh r: 2 / 27^(1/2) at r = 1 / sqrt2 and 0.174334 at r = 1.027, rounded up.
-_ASINH_BEND = 0.38491
-_ASINH_SHARE_SLOPE = 0.17434
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
+        return float(np.abs(self.jacobian(np.stack([lower, upper]))).max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +178,10 @@ class LogRadius(CoordinateMap):
             corners.append(np.diagonal(self(points)).copy())
         return corners[0], corners[1]
 
-    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
         nearest = np.maximum(np.maximum(lower - self.centre, self.centre - upper), 0.0)
-        # g / r exceeds g' and falls with r. Second derivatives: g'' once, (g / r)' three times per other axis.
-        share = float(self._shares(np.array([math.hypot(*nearest) / self.scale]))[0][0])
-        bend = math.sqrt(_ASINH_BEND**2 + 3.0 * (lower.size - 1) * _ASINH_SHARE_SLOPE**2)
-        return share / self.scale, bend / self.scale**2
+        # g / r exceeds g' and falls with r.
+        return float(self._shares(np.array([math.hypot(*nearest) / self.scale]))[0][0]) / self.scale
 
 
 log_axis = LogAxis
@@ -317,36 +309,22 @@ class MappedMap(FeatureMap):
         check_box(self)
         assign(self, stretch=as_finite("stretch", self.stretch, (self.inner.dimension, self.lower.size)))
 
-    @property
-    def nested(self) -> dict[str, FeatureMap]:
-        return {"inner": self.inner}
-
-    @property
-    def n_features(self) -> int:
-        return self.inner.n_features
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        return self.inner(np.asarray(self.forward(x), dtype=np.float64))
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, inner = self.inner.jet(np.asarray(self.forward(x), dtype=np.float64))
-        J = np.asarray(self.jacobian(x), dtype=np.float64)
-        gradients = np.zeros((self.dimension, *values.shape))
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, inner = self.inner.jet(np.asarray(self.forward(x), dtype=np.float64), slopes)
+        gradients = self._blank(x, slopes)[1]
+        J = np.asarray(self.jacobian(x), dtype=np.float64) if slopes else np.empty(0)
         for j, along_axis in enumerate(gradients):
             for k, slope in enumerate(inner):
                 if J[:, k, j].any():  # most maps act on few coordinates
                     along_axis += J[:, k, j, None] * slope
         return values, gradients
 
-    def bounds(self) -> Bounds:
-        """By the chain rule; for a function, known from samples only, derivatives have no bound."""
-        slope = bend = math.inf
-        if isinstance(self.forward, CoordinateMap):
-            slope, bend = self.forward.bounds(self.lower, self.lower + self.side)
-        values, gradients, curvatures = self.inner.bounds()
-        second = np.where(curvatures > 0.0, slope**2, 1.0) * curvatures
-        second = second + np.where(gradients > 0.0, bend, 1.0) * gradients
-        return values, np.where(gradients > 0.0, slope, 1.0) * gradients, second
+    def bounds(self) -> Pair:
+        """By the chain rule; for a function, known from samples only, gradients have no bound."""
+        own = self.forward if isinstance(self.forward, CoordinateMap) else None
+        slope = math.inf if own is None else own.bound(self.lower, self.lower + self.side)
+        values, gradients = self.inner.bounds()
+        return values, np.where(gradients > 0.0, slope, 1.0) * gradients
 
     @property
     def breaks(self) -> tuple[FloatArray, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,10 +16,9 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for, per_axis
 from .base import (
-    LARGEST_BEND,
     LARGEST_SLOPE,
-    Bounds,
     FeatureMap,
+    Pair,
     Recipe,
     as_recipe,
     check_box,
@@ -123,7 +122,6 @@ class PatchMap(FeatureMap):
     overlap: float
     kept: tuple[int, ...]
     maps: tuple[FeatureMap, ...]
-    _starts: NDArray[np.int64] = field(init=False)
 
     kind: ClassVar[str] = "patches"
 
@@ -132,19 +130,13 @@ class PatchMap(FeatureMap):
         kept = tuple(int(number) for number in self.kept)
         if len(kept) != len(self.maps) or not kept:
             raise ShapeError(f"kept has {len(kept)} patches but there are {len(self.maps)} maps; give one for each.")
-        starts = np.cumsum([0, *(features.n_features for features in self.maps)])
-        starts.flags.writeable = False
         counts = per_axis("counts", tuple(self.counts), self.lower.size)
         assign(self, counts=counts, overlap=as_positive("overlap", self.overlap))
-        assign(self, kept=kept, maps=tuple(self.maps), _starts=starts)
+        assign(self, kept=kept, maps=tuple(self.maps))
 
     @property
     def nested(self) -> dict[str, FeatureMap]:
         return {str(number): features for number, features in zip(self.kept, self.maps, strict=True)}
-
-    @property
-    def n_features(self) -> int:
-        return int(self._starts[-1])
 
     @property
     def breaks(self) -> tuple[FloatArray, ...]:
@@ -198,52 +190,25 @@ class PatchMap(FeatureMap):
         slopes = np.concatenate([entry[3] for entry in found], axis=1)
         return rows[order], where[order], chi[order], slopes[:, order]
 
-    def windows(self, x: FloatArray) -> FloatArray:
-        """The partition of unity at the points x (n, d): chi of every kept patch, (n, P)."""
-        rows, where, chi, _ = self._windows(x)
-        windows = np.zeros((len(x), len(self.kept)))
-        windows[rows, where] = chi
-        return windows
-
-    def _patches(self, x: FloatArray) -> Iterator[tuple[FeatureMap, Any, slice, FloatArray, FloatArray]]:
-        """Each patch that has points: its map, their rows, its columns, its window there (m,) and the slopes (d, m)."""
-        rows, where, chi, slopes = self._windows(x)
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = self._blank(x, slopes)
+        rows, where, chi, along_chi = self._windows(x)
         bounds = np.searchsorted(where, np.arange(len(self.kept) + 1))
+        starts = np.cumsum([0, *(features.n_features for features in self.maps)])
         for i in np.unique(where):
-            own, columns = slice(bounds[i], bounds[i + 1]), slice(self._starts[i], self._starts[i + 1])
-            yield self.maps[i], rows[own], columns, chi[own], slopes[:, own]
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        values = np.zeros((len(x), self.n_features))
-        for features, rows, columns, chi, _ in self._patches(x):
-            local = features(x[rows])
-            local *= chi[:, None]
-            values[rows, columns] = local
-        return values
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, gradients = np.zeros((len(x), self.n_features)), np.zeros((self.dimension, len(x), self.n_features))
-        for features, rows, columns, chi, slopes in self._patches(x):
-            local, along = features.jet(x[rows])
-            times_window(local, along, chi, slopes)
-            values[rows, columns] = local
-            for along_axis, own in zip(gradients, along, strict=True):
-                along_axis[rows, columns] = own
+            own, columns = slice(bounds[i], bounds[i + 1]), slice(starts[i], starts[i + 1])
+            local, along = self.maps[i].jet(x[rows[own]], slopes)
+            times_window(local, along, chi[own], along_chi[:, own])
+            values[rows[own], columns] = local
+            for along_axis, slope in zip(gradients, along, strict=True):
+                along_axis[rows[own], columns] = slope
         return values, gradients
 
-    def bounds(self) -> Bounds:
-        # Largest slope and bend of the windows along each axis, (d,) each.
+    def bounds(self) -> Pair:
         counts = np.array(self.counts)
-        per_length = np.where(counts > 1, counts / (self.side * self.overlap), 0.0)
-        slopes, bends = LARGEST_SLOPE * per_length, LARGEST_BEND * per_length**2
-        steepest = float(np.linalg.norm(slopes))
-        mixed = np.outer(slopes, slopes)
-        np.fill_diagonal(mixed, bends)
-        bend = float(np.linalg.norm(mixed))
-        values, gradients, curvatures = (
-            np.concatenate(entry) for entry in zip(*(f.bounds() for f in self.maps), strict=True)
-        )
-        return values, gradients + steepest * values, curvatures + 2.0 * steepest * gradients + bend * values
+        steepest = float(np.linalg.norm(LARGEST_SLOPE * np.where(counts > 1, counts / (self.side * self.overlap), 0.0)))
+        values, gradients = (np.concatenate(entry) for entry in zip(*(f.bounds() for f in self.maps), strict=True))
+        return values, gradients + steepest * values
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """On a rule that ignores the breaks, a third more points than the patches ask for, and 16 per shared zone.

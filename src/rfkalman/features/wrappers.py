@@ -11,7 +11,7 @@ from ..core.checks import FloatArray, assign
 from ..core.errors import ValueRangeError
 from ..domains.base import Domain, Window
 from ..domains.box import box_faces
-from .base import Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
+from .base import FeatureMap, Pair, Recipe, as_recipe, restore, times_window, unprefixed
 
 
 def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ...]:
@@ -113,29 +113,15 @@ class Windowed(FeatureMap):
         assign(self, zero_on=tuple(self.zero_on), parts=tuple(self.parts))
         assign(self, lower=self.inner.lower, side=self.inner.side)
 
-    @property
-    def nested(self) -> dict[str, FeatureMap]:
-        return {"inner": self.inner}
-
-    @property
-    def n_features(self) -> int:
-        return self.inner.n_features
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        values = self.inner(x)
-        values *= self.window(x)[:, None]
-        return values
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, gradients = self.inner.jet(x)
-        times_window(values, gradients, *self.window.jet(x))
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = self.inner.jet(x, slopes)
+        times_window(values, gradients, *(self.window.jet(x) if slopes else (self.window(x), ())))
         return values, gradients
 
-    def bounds(self) -> Bounds:
-        beta, slope, bend = self.window.bounds()
-        values, gradients, curvatures = self.inner.bounds()
-        mixed = 2.0 * slope * gradients
-        return beta * values, beta * gradients + slope * values, beta * curvatures + mixed + bend * values
+    def bounds(self) -> Pair:
+        beta, slope = self.window.bounds()
+        values, gradients = self.inner.bounds()
+        return beta * values, beta * gradients + slope * values
 
     @property
     def zero_parts(self) -> frozenset[str]:
