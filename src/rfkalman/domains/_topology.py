@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from ..core.checks import FloatArray, IntArray, as_finite
 from ..core.errors import ShapeError, ValueRangeError
-from .rules import EDGES, bernstein, densities, determinants, folded, reference_rule, simplex_volumes
+from .rules import EDGES, bernstein, densities, determinants, reference_rule, simplex_volumes
 
 #: Vertices of the facets of a positive simplex, seen from outside; the last one of a line points up.
 _SIDES: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -95,7 +95,10 @@ def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
     density = densities(nodes[doubtful], np.vstack([inner, np.zeros((1, d)), np.eye(d)]))
     bad = np.flatnonzero(~(density > 0.0).all(axis=1))
     if bad.size:
-        raise ValueRangeError(folded(int(doubtful[bad[0]])))
+        raise ValueRangeError(
+            f"Cell {doubtful[bad[0]]} of the mesh is folded: its map from the reference cell has a zero or negative "
+            "Jacobian. Optimise the high-order mesh (gmsh: Mesh.HighOrderOptimize = 2), or mesh the place more finely."
+        )
     xi, weights = reference_rule(d, 2)
     return densities(nodes, xi) @ weights
 

@@ -12,7 +12,19 @@ from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
+from .base import (
+    BoundaryRule,
+    Breaks,
+    Domain,
+    Order,
+    Rule,
+    Window,
+    half_phases,
+    known_parts,
+    listed_rule,
+    per_axis,
+    tensor_rule,
+)
 from .pieces import BoxPieces, ball_in_box
 from .rules import points_for_phase
 
@@ -96,7 +108,7 @@ class Ball(Domain):
         """The smallest and largest distance from the centre within a box, given by its corners from there."""
         return math.hypot(*np.clip(0.0, a, b)), math.hypot(*np.maximum(np.abs(a), np.abs(b)))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Gauss points along the radius times equal angles (in 3-D also Gauss points in the cosine of the latitude).
 
         Exact to degree 11 at least; waves of the frequency that asks for ``order``
@@ -106,7 +118,7 @@ class Ball(Domain):
         inner = self.inner_radius or 0.0
         across = phase * (self.radius - inner) / (2.0 * self.radius)
         radial = self._radial(int(points_for_phase(across)))
-        return TensorRule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
+        return tensor_rule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
 
     def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         angles = 0.5 * math.pi * np.arange(5)
@@ -160,7 +172,7 @@ class Ball(Domain):
         e[..., 2] = z[:, None]
         return frozen(e.reshape(-1, 3)), frozen(np.repeat(0.5 * w, 2 * n) / (2 * n))
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> ListedBoundary:
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         e, w = self._directions(self._phase(order))
         radii = [(self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0) for part in natives]
         areas = [2.0 * math.pi * r if self.dimension == 2 else 4.0 * math.pi * r**2 for r, _ in radii]
@@ -168,7 +180,7 @@ class Ball(Domain):
             (self.centre + r * e, w * (area / self.volume), sign * e)
             for (r, sign), area in zip(radii, areas, strict=True)
         ]
-        return ListedBoundary(spheres, self.volume, sum(areas))
+        return listed_rule(spheres, self.volume, sum(areas))
 
     def _native_window(self, natives: tuple[str, ...]) -> BallWindow:
         return BallWindow(self.centre, self.radius, self.inner_radius, natives)

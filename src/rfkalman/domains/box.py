@@ -13,7 +13,19 @@ import numpy as np
 from ..core.checks import FloatArray, as_finite, as_number, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.pieces import grid_points
-from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
+from .base import (
+    BoundaryRule,
+    Breaks,
+    Domain,
+    Order,
+    Rule,
+    Window,
+    half_phases,
+    known_parts,
+    listed_rule,
+    per_axis,
+    tensor_rule,
+)
 from .pieces import BoxPieces
 from .rules import points_for_phase
 
@@ -88,7 +100,7 @@ class Box(Domain):
         counts = per_axis("n", n, self.dimension, minimum=2)
         return grid_points(np.linspace(*axis) for axis in zip(self.lower, self.upper, counts, strict=True))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.
 
         Parameters
@@ -109,7 +121,7 @@ class Box(Domain):
         """
         counts = per_axis("order", order, self.dimension)
         edges = self._edges(breaks)
-        return TensorRule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
+        return tensor_rule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         edges = self._edges(breaks)
@@ -141,17 +153,17 @@ class Box(Domain):
             edges.append(ends)
         return edges
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> ListedBoundary:
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         counts = per_axis("order", order, self.dimension)
         faces = [self._face(part, counts) for part in natives]
-        return ListedBoundary([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))
+        return listed_rule([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))
 
     def _face(self, part: str, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """Points, weights, normals and area of a face."""
         axis, sign = "xyz".index(part[0]), 1.0 if part[1] == "+" else -1.0
         others = [i for i in range(self.dimension) if i != axis]
         area = float(np.prod(self.side[others]))
-        across = TensorRule([_composite(np.array([self.lower[i], self.upper[i]]), counts[i]) for i in others], area)
+        across = tensor_rule([_composite(np.array([self.lower[i], self.upper[i]]), counts[i]) for i in others], area)
         w = across.weights if others else np.ones(1)
         x = np.empty((w.size, self.dimension))
         x[:, axis] = self.upper[axis] if sign > 0.0 else self.lower[axis]

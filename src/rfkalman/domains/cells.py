@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from .base import BoundaryRule, Breaks, Corner, Domain, Order, half_phases, raised
+from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, half_phases, raised
 from .pieces import SimplexPieces, simplices_within
-from .rules import CellRule, FacetRule, cell_phases, grouped, points_for_phase, triangle_groups
+from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, triangle_groups
 
 #: Angles within this of pi are straight: the digits of a vertex allow no more.
 STRAIGHT = 1e-6
@@ -54,7 +54,7 @@ class CellDomain(Domain):
         shares = uniform_barycentric(rng, n, self.dimension)
         return np.asarray(self.lower + np.einsum("nk,nkd->nd", shares, self._nodes[cells]))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True) -> CellRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True) -> Rule:
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
         The cells of a polygon are the triangles of a constrained Delaunay triangulation. Straight
@@ -66,17 +66,17 @@ class CellDomain(Domain):
         """
         return self._rule(order, graded, extra=0)
 
-    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> CellRule:
+    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         return self._rule(raised(order), graded=True, extra=2)
 
-    def _rule(self, order: Order, graded: bool, extra: int) -> CellRule:
+    def _rule(self, order: Order, graded: bool, extra: int) -> Rule:
         wave, nodes = self._wave(order), self._nodes
         if self.dimension == 2 and not self.curved:
             sharp = self._sharp() if graded else np.zeros(nodes.shape[:2], dtype=bool)
             groups = triangle_groups(nodes, sharp, wave, extra)
         else:
             groups = grouped(nodes, self.dimension, self._counts(nodes, wave) + extra)
-        return CellRule(groups, self.lower, self.volume)
+        return cell_rule(groups, self.lower, self.volume)
 
     def _counts(self, nodes: FloatArray, wave: FloatArray) -> NDArray[np.int64]:
         return points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
@@ -84,7 +84,7 @@ class CellDomain(Domain):
     def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         nodes = self._facet_nodes(natives)
         counts = self._counts(nodes, self._wave(order))
-        return FacetRule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
+        return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> SimplexPieces:
         return SimplexPieces.of(self._nodes, self.lower)

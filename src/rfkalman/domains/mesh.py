@@ -17,7 +17,7 @@ from ..core.errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, followers, oriented, outer_facets, polygonal, suspicions, tagged
-from .base import BoundaryRule, Corner, ListedBoundary, Order
+from .base import BoundaryRule, Corner, Order, listed_rule
 from .cells import GRADED_FROM, STRAIGHT, CellDomain, chord_height, find_corners, uniform_barycentric
 from .rules import bernstein, determinants, shape_functions
 
@@ -229,7 +229,7 @@ class Mesh(CellDomain):
         chosen = self._chosen(natives)
         normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
         ends = (self.points[chosen[:, 0]], np.full(len(chosen), 1.0 / self.volume), normal)
-        return ListedBoundary([ends], self.volume, float(len(chosen)))
+        return listed_rule([ends], self.volume, float(len(chosen)))
 
     def chord_height(self, parts: Sequence[str]) -> float:
         if self.dimension != 2 or self.curved:

@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, IntArray, frozen
-from ..core.errors import ValueRangeError
 from ..core.pieces import in_blocks, row_blocks
 from .base import BoundaryRule, Rule
 
@@ -210,83 +209,65 @@ def densities(nodes: FloatArray, xi: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Cells that share a reference rule: nodes (m, k, d) relative to an origin, reference points and weights.
-
-    ``index`` (m,) numbers the cells for messages.
-    """
+    """Cells that share a reference rule: nodes (m, k, d) relative to an origin, reference points and weights."""
 
     nodes: FloatArray
     xi: FloatArray
     weights: FloatArray
-    index: IntArray
 
     @property
     def is_second_order(self) -> bool:
         """Whether the cells have a node on every edge."""
         return bool(self.nodes.shape[1] > self.xi.shape[1] + 1)
 
-    def chunks(self, size: int) -> Iterator[tuple[slice, FloatArray, FloatArray, FloatArray]]:
-        """Cells, points (c, q, d), Jacobians (c, q or 1, d, t) and reference weights (q,), at most ``size`` points."""
+    def chunks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Points (c, q, d), Jacobians (c, q or 1, d, t) and reference weights (q,), at most ``size`` points."""
         q = len(self.weights)
         N, slopes = shape_functions(self.xi, self.is_second_order)
         for cells in row_blocks(len(self.nodes), max(size // q, 1)):
             nodes = self.nodes[cells]
             for some in row_blocks(q, size):
                 slope = slopes[some] if self.is_second_order else slopes[:1]
-                jacobian = np.einsum("qkt,ckd->cqdt", slope, nodes, optimize=True)
-                yield cells, N[some] @ nodes, jacobian, self.weights[some]
+                yield N[some] @ nodes, np.einsum("qkt,ckd->cqdt", slope, nodes, optimize=True), self.weights[some]
 
 
-class _Groups:
-    """What rules on groups of cells have in common; nodes are relative to ``origin``."""
-
-    def __init__(self, groups: Sequence[Group], origin: FloatArray, volume: float) -> None:
-        self._groups = tuple(group for group in groups if len(group.nodes))
-        self._origin = origin
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return sum(len(group.nodes) * len(group.weights) for group in self._groups)
+def _count(groups: Sequence[Group]) -> int:
+    return sum(len(group.nodes) * len(group.weights) for group in groups)
 
 
-class CellRule(_Groups, Rule):
+def cell_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> Rule:
     """A rule on many cells, mapped cell by cell from a few reference rules as the points are asked for."""
 
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for group in self._groups:
-            for cells, x, jacobian, weights in group.chunks(size):
-                density = determinants(jacobian)
-                if not (density > 0.0).all():
-                    bad = group.index[cells][np.flatnonzero(~(density > 0.0).all(axis=1))[0]]
-                    raise ValueRangeError(folded(int(bad)))
-                w = density * (weights / self.volume)
-                yield self._origin + x.reshape(-1, x.shape[-1]), w.ravel()
+    def blocks(size: int) -> Iterator[tuple[FloatArray, ...]]:
+        for group in groups:
+            for x, jacobian, weights in group.chunks(size):
+                w = determinants(jacobian) * (weights / volume)
+                yield origin + x.reshape(-1, x.shape[-1]), w.ravel()
+
+    return Rule(_count(groups), volume, blocks)
 
 
-class FacetRule(_Groups, BoundaryRule):
+def facet_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> BoundaryRule:
     """A rule on boundary facets: edges with the domain on their left, or triangles counter-clockwise from outside."""
 
-    @property
-    def measure(self) -> float:
-        total = 0.0
-        for group in self._groups:
-            for _, _, jacobian, weights in group.chunks(65536):
-                stretch = np.linalg.norm(_area_vectors(jacobian), axis=-1)
-                # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
-                straight = not group.is_second_order
-                total += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
-        return total
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        for group in self._groups:
-            for _, x, jacobian, weights in group.chunks(size):
+    def blocks(size: int) -> Iterator[tuple[FloatArray, ...]]:
+        for group in groups:
+            for x, jacobian, weights in group.chunks(size):
                 d = x.shape[-1]
                 area = _area_vectors(jacobian)
                 stretch = np.linalg.norm(area, axis=-1)
                 normal = np.broadcast_to(area / stretch[..., None], x.shape)
-                w = stretch * (weights / self.volume)
-                yield self._origin + x.reshape(-1, d), w.ravel(), normal.reshape(-1, d)
+                w = stretch * (weights / volume)
+                yield origin + x.reshape(-1, d), w.ravel(), normal.reshape(-1, d)
+
+    measure = 0.0
+    for group in groups:
+        for _, jacobian, weights in group.chunks(65536):
+            stretch = np.linalg.norm(_area_vectors(jacobian), axis=-1)
+            # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
+            straight = not group.is_second_order
+            measure += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
+    return BoundaryRule(_count(groups), volume, blocks, measure)
 
 
 def _area_vectors(jacobian: FloatArray) -> FloatArray:
@@ -296,15 +277,9 @@ def _area_vectors(jacobian: FloatArray) -> FloatArray:
     return np.cross(jacobian[..., :, 0], jacobian[..., :, 1])
 
 
-def grouped(nodes: FloatArray, t: int, counts: IntArray, index: IntArray | None = None) -> list[Group]:
+def grouped(nodes: FloatArray, t: int, counts: IntArray) -> list[Group]:
     """Cells (m, k, d) of dimension t sorted into groups by the points per direction each one needs, (m,)."""
-    numbers = np.arange(len(nodes)) if index is None else index
-    groups = []
-    for n in np.unique(counts):
-        chosen = counts == n
-        xi, weights = reference_rule(t, int(n))
-        groups.append(Group(nodes[chosen], xi, weights, numbers[chosen]))
-    return groups
+    return [Group(nodes[counts == n], *reference_rule(t, int(n))) for n in np.unique(counts)]
 
 
 def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: FloatArray, extra: int) -> list[Group]:
@@ -319,7 +294,6 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
     extra : int
         Points per direction beyond what the phase calls for.
     """
-    index = np.arange(len(triangles))
     size = float(np.ptp(triangles, axis=(0, 1)).max())
     while True:
         phases = cell_phases(triangles, wave)
@@ -332,9 +306,8 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
         flags = [singular[cut] & kept for kept in np.eye(4, 3, dtype=bool)]
         triangles = np.concatenate([triangles[~cut], *children(triangles[cut]).transpose(1, 0, 2, 3)])
         singular = np.concatenate([singular[~cut], *flags])
-        index = np.concatenate([index[~cut], np.tile(index[cut], 4)])
     plain = ~singular.any(axis=1)
-    groups = grouped(triangles[plain], 2, counts[plain] + extra, index[plain])
+    groups = grouped(triangles[plain], 2, counts[plain] + extra)
     # Turned so that the corner is the vertex towards which the rule is graded.
     shift = (np.argmax(singular[~plain], axis=1)[:, None] + np.arange(1, 4)) % 3
     turned = np.take_along_axis(triangles[~plain], shift[:, :, None], axis=1)
@@ -342,9 +315,8 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
     halvings = np.clip(HALVINGS + np.floor(np.log2(reach / size)), 4, HALVINGS).astype(np.int64)
     for n, depth in np.unique(np.stack([counts[~plain], halvings], axis=1), axis=0).tolist():
         layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
-        xi, weights = graded_triangle(tuple(layers.tolist()))
         chosen = (counts[~plain] == n) & (halvings == depth)
-        groups.append(Group(turned[chosen], xi, weights, index[~plain][chosen]))
+        groups.append(Group(turned[chosen], *graded_triangle(tuple(layers.tolist()))))
     return groups
 
 
@@ -375,11 +347,3 @@ def children(v: FloatArray) -> FloatArray:
             (ac, bd, bc, ab),
         ]
     return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
-
-
-def folded(cell: int) -> str:
-    """The message for a cell that its own map turns inside out."""
-    return (
-        f"Cell {cell} of the mesh is folded: its map from the reference cell has a zero or negative Jacobian. "
-        "Optimise the high-order mesh (gmsh: Mesh.HighOrderOptimize = 2), or mesh the place more finely."
-    )
