@@ -476,8 +476,8 @@ def test_units_of_length_are_the_users(name, d):
     def scaled(recipe: Recipe) -> Recipe:
         if isinstance(recipe, RecipeSum):
             return RecipeSum(tuple(scaled(part) for part in recipe.parts))
-        if hasattr(recipe, "inner"):
-            return bubble(scaled(recipe.inner))
+        if hasattr(recipe, "recipe"):
+            return bubble(scaled(recipe.recipe))
         if isinstance(recipe, DirichletSine):
             return recipe
         given = {name: getattr(recipe, name) for name in recipe.__slots__}

@@ -241,7 +241,7 @@ def restated(recipe: Recipe, shift: np.ndarray, factor: float) -> Recipe:
         else:
             place = log_axis(own.axis, factor * own.origin + shift[own.axis], factor * own.scale)
         # Length scales count in the mapped coordinates, which have no unit here.
-        return mapped(recipe.inner, place)
+        return mapped(recipe.recipe, place)
     return dataclasses.replace(recipe, **changes)
 
 
@@ -944,8 +944,8 @@ def test_seeds_inside_a_recipe_are_all_replaced():
     other = reseeded(recipe, 1, 2)
     first, sine = other.parts
     assert sine == DirichletSine(2) and first.parts == ("x-",)
-    rff, tanh = first.inner.parts
-    assert rff.seed != RFF.seed and tanh.inner.seed not in (9, rff.seed)
+    rff, tanh = first.recipe.parts
+    assert rff.seed != RFF.seed and tanh.recipe.seed not in (9, rff.seed)
     assert dataclasses.replace(rff, seed=RFF.seed) == RFF
     assert reseeded(recipe, 1, 2) == other != reseeded(recipe, 2, 1)
 

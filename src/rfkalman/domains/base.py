@@ -54,11 +54,18 @@ def half_phases(order: ArrayLike) -> FloatArray:
     return np.maximum(bandwidth_of(order), 0.0)
 
 
-def per_axis(name: str, value: Order, dimension: int, minimum: int = 1) -> tuple[int, ...]:
-    """One count per axis, from one number or one per axis."""
+def as_counts(name: str, value: Any, minimum: int = 1) -> int | tuple[int, ...]:
+    """One count for all axes, or one per axis."""
     if np.ndim(value) == 0:
-        return (as_count(name, value, minimum),) * dimension
-    counts = tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(np.asarray(value).tolist()))
+        return as_count(name, value, minimum)
+    return tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(np.asarray(value).tolist()))
+
+
+def per_axis(name: str, value: Any, dimension: int, minimum: int = 1) -> tuple[int, ...]:
+    """One count per axis, from one number or one per axis."""
+    counts = as_counts(name, value, minimum)
+    if isinstance(counts, int):
+        return (counts,) * dimension
     if len(counts) != dimension:
         raise ShapeError(f"{name} has {len(counts)} entries but the domain has {dimension} axes.")
     return counts

@@ -226,14 +226,13 @@ def check_draw(recipe: Any) -> None:
         assign(recipe, length_scale=as_length_scale(recipe.length_scale))
 
 
-def as_recipe(taker: str, recipe: Any, call: str) -> Recipe:
-    """A recipe handed to ``taker``; ``call`` shows how to bind the result."""
+def check_inner(taker: str, recipe: Any, call: str) -> None:
+    """Refuse what is no recipe, handed to ``taker``; ``call`` shows how to bind the result."""
     if not isinstance(recipe, Recipe):
         raise ValueRangeError(
             f"{taker} takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
             f"Bind afterwards: {call}.bind(domain)."
         )
-    return recipe
 
 
 def require_box(domain: Domain, what: str) -> None:

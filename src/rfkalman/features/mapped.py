@@ -15,7 +15,7 @@ from ..core.codec import Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
-from .base import FeatureMap, Pair, Recipe, as_recipe, check_box, restore, unprefixed
+from .base import FeatureMap, Pair, Recipe, check_box, check_inner, restore, unprefixed
 
 #: Points per axis of the grid on which a map is examined, in 1, 2 and 3 dimensions.
 _GRID = (1025, 129, 33)
@@ -192,11 +192,47 @@ Forward = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Recipe):
-    """A recipe in other coordinates; write it ``mapped(recipe, forward, jacobian)``."""
+    """Features in other coordinates: phi(x) = inner(forward(x)), with gradients by the chain rule.
 
-    inner: Recipe
+    Write it ``mapped(recipe, forward, jacobian)``. The recipe is bound to the box that holds the image of the domain;
+    its length scales count in the new coordinates. Ready-made maps
+    (:func:`log_axis`, :func:`log_radius`) know that box exactly, bring their own
+    Jacobian and can be saved; for a function the box is found on a fine grid,
+    no gradient bound is claimed, and the features cannot be saved.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Features of the new coordinates. Zero traces are not carried over: window outside, ``bubble(mapped(...))``.
+    forward : callable
+        Points (n, d) to new coordinates (n, d'), d' at most 3; or a ready-made map.
+    jacobian : callable
+        Points (n, d) to d forward_i / d x_j, (n, d', d); not with a ready-made map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rfkalman.domains import Box
+    >>> from rfkalman.features import GaussianRFF
+    >>> layer = mapped(GaussianRFF(50, length_scale=0.5), log_axis(0, origin=0.0, scale=0.01))
+    >>> layer.bind(Box([0.0], [1.0])).n_features
+    50
+    """
+
+    recipe: Recipe
     forward: Forward
     jacobian: Forward | None = None
+
+    def __post_init__(self) -> None:
+        check_inner("mapped", self.recipe, "mapped(recipe, forward, jacobian)")
+        own = isinstance(self.forward, CoordinateMap)
+        if own and self.jacobian is not None:
+            raise ValueRangeError(f"a {type(self.forward).__name__} brings its own Jacobian; leave jacobian out.")
+        if not own and not (callable(self.forward) and callable(self.jacobian)):
+            raise ValueRangeError(
+                f"forward and jacobian must be functions of points (n, d); got a {type(self.forward).__name__} and a "
+                f"{type(self.jacobian).__name__}. A ready-made map such as log_axis(...) needs no jacobian."
+            )
 
     def finest(self, domain: Domain) -> None:
         """None: the lengths of the inner recipe count in the new coordinates."""
@@ -220,48 +256,11 @@ class Mapped(Recipe):
                 f"forward gives new coordinate {flat[0]} the same value {low[flat[0]]} everywhere on the domain; "
                 "leave that coordinate out, or check the map."
             )
-        inner = self.inner.bind(Box(low, high))
+        inner = self.recipe.bind(Box(low, high))
         return MappedMap(domain.lower, domain.side, inner, self.forward, jacobian, stretch)
 
 
-def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward | None = None) -> Mapped:
-    """Features in other coordinates: phi(x) = inner(forward(x)), with gradients by the chain rule.
-
-    The recipe is bound to the box that holds the image of the domain; its
-    length scales count in the new coordinates. Ready-made maps
-    (:func:`log_axis`, :func:`log_radius`) know that box exactly, bring their own
-    Jacobian and can be saved; for a function the box is found on a fine grid,
-    no gradient bound is claimed, and the features cannot be saved.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        Features of the new coordinates. Zero traces are not carried over: window outside, ``bubble(mapped(...))``.
-    forward : callable
-        Points (n, d) to new coordinates (n, d'), d' at most 3; or a ready-made map.
-    jacobian : callable
-        Points (n, d) to d forward_i / d x_j, (n, d', d); not with a ready-made map.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rfkalman.domains import Box
-    >>> from rfkalman.features import GaussianRFF
-    >>> layer = mapped(GaussianRFF(50, length_scale=0.5), log_axis(0, origin=0.0, scale=0.01))
-    >>> layer.bind(Box([0.0], [1.0])).n_features
-    50
-    """
-    as_recipe("mapped", recipe, "mapped(recipe, forward, jacobian)")
-    if isinstance(forward, CoordinateMap):
-        if jacobian is not None:
-            raise ValueRangeError(f"a {type(forward).__name__} brings its own Jacobian; leave jacobian out.")
-        return Mapped(recipe, forward)
-    if not callable(forward) or not callable(jacobian):
-        raise ValueRangeError(
-            f"forward and jacobian must be functions of points (n, d); got a {type(forward).__name__} and a "
-            f"{type(jacobian).__name__}. A ready-made map such as log_axis(...) needs no jacobian."
-        )
-    return Mapped(recipe, forward, jacobian)
+mapped = Mapped
 
 
 def _grid_in(domain: Domain) -> FloatArray:

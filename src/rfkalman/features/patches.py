@@ -11,17 +11,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_count, as_positive, assign, frozen
+from ..core.checks import FloatArray, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
-from ..domains.base import bandwidth_of, order_for, per_axis
+from ..domains.base import as_counts, bandwidth_of, order_for, per_axis
 from .base import (
     LARGEST_SLOPE,
     FeatureMap,
     Pair,
     Recipe,
-    as_recipe,
     check_box,
+    check_inner,
     reseeded,
     restore,
     smooth_step,
@@ -33,29 +33,9 @@ from .base import (
 
 @dataclass(frozen=True, slots=True)
 class Patches(Recipe):
-    """A recipe drawn anew on every patch of the bounding box; write it ``patches(recipe, counts)``."""
-
-    inner: Recipe
-    counts: int | tuple[int, ...]
-    overlap: float = 0.25
-
-    def bind(self, domain: Domain) -> PatchMap:
-        counts = per_axis("counts", self.counts, domain.dimension)
-        cells = list(itertools.product(*(range(n) for n in counts)))
-        kept, maps = [], []
-        for number, cell in enumerate(cells):
-            lower, upper = _support(domain.lower, domain.side, counts, self.overlap, cell)
-            if domain.meets(lower, upper):
-                kept.append(number)
-                # Keyed by the cell: neither dropped patches nor their order shift a draw.
-                maps.append(reseeded(self.inner, *cell).bind(Box(lower, upper)))
-        return PatchMap(domain.lower, domain.side, counts, self.overlap, tuple(kept), tuple(maps))
-
-
-def patches(recipe: Recipe, counts: int | Sequence[int], overlap: float = 0.25) -> Patches:
     """Local features chi_i(x) phi_ij(x): a partition of unity over the bounding box, and on each patch its own draw.
 
-    Buys conditioning, locality and cheap evaluation on large domains, rather
+    Write it ``patches(recipe, counts)``. Buys conditioning, locality and cheap evaluation on large domains, rather
     than accuracy per feature. The windows chi_i sum to one and are C^4; a patch
     that does not meet the domain is left out. Wrap the result for Dirichlet
     conditions: ``bubble(patches(...))``.
@@ -78,14 +58,33 @@ def patches(recipe: Recipe, counts: int | Sequence[int], overlap: float = 0.25) 
     >>> features.n_features
     160
     """
-    as_recipe("patches", recipe, "patches(recipe, counts)")
-    width = as_positive("overlap", overlap, "Neighbouring patches must share a zone for the features to be continuous.")
-    if width > 1.0:
-        raise ValueRangeError(f"overlap must be at most 1; got {width!r}. A patch must not reach past its neighbours.")
-    if np.ndim(counts) == 0:
-        return Patches(recipe, as_count("counts", counts), width)
-    given: Any = counts
-    return Patches(recipe, tuple(as_count(f"counts[{i}]", n) for i, n in enumerate(given)), width)
+
+    recipe: Recipe
+    counts: int | Sequence[int]
+    overlap: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_inner("patches", self.recipe, "patches(recipe, counts)")
+        remedy = "Neighbouring patches must share a zone for the features to be continuous."
+        assign(self, counts=as_counts("counts", self.counts), overlap=as_positive("overlap", self.overlap, remedy))
+        if self.overlap > 1.0:
+            raise ValueRangeError(
+                f"overlap must be at most 1; got {self.overlap!r}. A patch must not reach past its neighbours."
+            )
+
+    def bind(self, domain: Domain) -> PatchMap:
+        counts = per_axis("counts", self.counts, domain.dimension)
+        kept, maps = [], []
+        for number, cell in enumerate(np.ndindex(counts)):
+            lower, upper = _support(domain.lower, domain.side, counts, self.overlap, cell)
+            if domain.meets(lower, upper):
+                kept.append(number)
+                # Keyed by the cell: neither dropped patches nor their order shift a draw.
+                maps.append(reseeded(self.recipe, *cell).bind(Box(lower, upper)))
+        return PatchMap(domain.lower, domain.side, counts, self.overlap, tuple(kept), tuple(maps))
+
+
+patches = Patches
 
 
 def _support(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_array, as_count, assign, frozen
+from ..core.checks import FloatArray, as_array, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from ..domains.base import Domain
+from ..domains.base import Domain, as_counts
 from ..domains.box import box_faces
 from .base import FeatureMap, Pair, Recipe, check_box, require_box, whole_bandwidth
 
@@ -42,11 +42,7 @@ class DirichletSine(Recipe):
     n_features: int | Sequence[int]
 
     def __post_init__(self) -> None:
-        n: Any = self.n_features
-        if np.ndim(n) == 0:
-            assign(self, n_features=as_count("n_features", n))
-        else:
-            assign(self, n_features=tuple(as_count(f"n_features[{i}]", m) for i, m in enumerate(n)))
+        assign(self, n_features=as_counts("n_features", self.n_features))
 
     def bind(self, domain: Domain) -> SineMap:
         require_box(domain, "DirichletSine is the eigenbasis of a box")
