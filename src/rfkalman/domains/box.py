@@ -160,19 +160,14 @@ class Box(Domain):
 
     def _face(self, part: str, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """Points, weights, normals and area of a face."""
-        axis, sign = "xyz".index(part[0]), 1.0 if part[1] == "+" else -1.0
-        others = [i for i in range(self.dimension) if i != axis]
-        area = float(np.prod(self.side[others]))
-        across = tensor_rule([_composite(np.array([self.lower[i], self.upper[i]]), counts[i]) for i in others], area)
-        w = across.weights if others else np.ones(1)
-        x = np.empty((w.size, self.dimension))
-        x[:, axis] = self.upper[axis] if sign > 0.0 else self.lower[axis]
-        if others:
-            x[:, others] = across.points
-        normal = np.zeros_like(x)
-        normal[:, axis] = sign
+        axis, upper = "xyz".index(part[0]), part[1] == "+"
+        lines = [_composite(*line) for line in zip(self._edges(None), counts, strict=True)]
+        lines[axis] = (np.array([self.upper[axis] if upper else self.lower[axis]]), np.ones(1))
+        face = tensor_rule(lines, float(np.prod(np.delete(self.side, axis))))
+        normal = np.zeros((face.n_points, self.dimension))
+        normal[:, axis] = 1.0 if upper else -1.0
         # Area over volume is one over the side, also where the face is a point of measure one.
-        return x, w / self.side[axis], normal, area
+        return face.points, face.weights / self.side[axis], normal, face.volume
 
     def _native_window(self, natives: tuple[str, ...]) -> BoxWindow:
         return BoxWindow(self.lower, self.side, natives)

@@ -106,22 +106,16 @@ def reference_rule(dimension: int, n: int) -> tuple[FloatArray, FloatArray]:
     >>> xi.shape, round(float(w.sum()), 12), round(float(w @ xi[:, 0]), 12)
     ((9, 2), 0.5, 0.166666666667)
     """
-    if dimension == 0:
-        return frozen(np.zeros((1, 0))), frozen(np.ones(1))
-    u, wu = gauss(n, 0)
-    if dimension == 1:
-        return frozen(u[:, None].copy()), wu
-    v, wv = gauss(n, 1)
-    if dimension == 2:
-        xi = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], n, axis=1)], axis=-1)
-        return frozen(xi.reshape(-1, 2)), frozen(np.outer(wv, wu).ravel())
-    s, ws = gauss(n, 2)
-    shrink = (1.0 - s)[:, None, None]
-    a = shrink * (1.0 - v)[None, :, None] * u
-    b = np.broadcast_to(shrink * v[None, :, None], a.shape)
-    c = np.broadcast_to(s[:, None, None], a.shape)
-    w = ws[:, None, None] * wv[None, :, None] * wu
-    return frozen(np.stack([a, b, c], axis=-1).reshape(-1, 3)), frozen(w.ravel())
+    return _collapsed([gauss(n, power) for power in reversed(range(dimension))])
+
+
+def _collapsed(lines: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+    """Points and weights of a product rule collapsed onto the simplex; lines from the last coordinate to the first."""
+    xi, shrink, weights = np.zeros((1, 0)), np.ones(1), np.ones(1)
+    for v, w in lines:
+        xi = np.column_stack([np.outer(shrink, v).ravel(), np.repeat(xi, len(v), axis=0)])
+        shrink, weights = np.outer(shrink, 1.0 - v).ravel(), np.outer(weights, w).ravel()
+    return frozen(xi), frozen(weights)
 
 
 @lru_cache(maxsize=256)
@@ -133,22 +127,15 @@ def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     the tip. Exact to degree 2 min(counts) - 1. Serves integrands like
     r^(2 pi / omega - 2) at a corner of angle omega.
     """
-    points, weights = [], []
-    edges = [1.0 - 0.5**k for k in range(len(counts))]
-    for n, (a, b) in zip(counts, [*pairwise(edges), (edges[-1], 1.0)], strict=True):
-        u, wu = gauss(n + _ACROSS, 0)
-        if b < 1.0:
-            # One point more pays for the factor 1 - v, which the tip's own rule carries in its weight.
-            t, wt = gauss(n + 1, 0)
-            v = a + (b - a) * t
-            wv = (b - a) * wt * (1.0 - v)
-        else:
-            t, wt = gauss(n + _ACROSS, 1)
-            v = a + (b - a) * t
-            wv = (b - a) ** 2 * wt
-        layer = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], u.size, axis=1)], axis=-1)
-        points.append(layer.reshape(-1, 2))
-        weights.append(np.outer(wv, wu).ravel())
+    layers = []
+    edges = [*(1.0 - 0.5**k for k in range(len(counts))), 1.0]
+    for n, (a, b) in zip(counts, pairwise(edges), strict=True):
+        # One point more pays for the factor 1 - v, which the tip's own rule carries in its weight.
+        t, wt = gauss(n + 1, 0) if b < 1.0 else gauss(n + _ACROSS, 1)
+        v = a + (b - a) * t
+        wv = (b - a) * wt * (1.0 - v if b < 1.0 else b - a)
+        layers.append(_collapsed([(v, wv), gauss(n + _ACROSS, 0)]))
+    points, weights = zip(*layers, strict=True)
     return frozen(np.concatenate(points)), frozen(np.concatenate(weights))
 
 
