@@ -187,15 +187,12 @@ def Interval(a: float, b: float) -> Box:
 def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre on each piece between the edges; nodes, and weights that sum to one."""
     lengths = np.diff(edges)
-    if lengths.size == 1:
-        counts = [order]
-    else:
-        counts = points_for_phase(half_phases([order]) * lengths / lengths.sum()).tolist()
+    counts = [order] if lengths.size == 1 else points_for_phase(half_phases([order]) * lengths / lengths.sum()).tolist()
     nodes, weights = [], []
     for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True):
         t, w = np.polynomial.legendre.leggauss(n)
         nodes.append(0.5 * (a + b) + 0.5 * (b - a) * t)
-        weights.append(0.5 * w * ((b - a) / (edges[-1] - edges[0])) if lengths.size > 1 else 0.5 * w)
+        weights.append(0.5 * w * ((b - a) / (edges[-1] - edges[0])))
     return frozen(np.concatenate(nodes)), frozen(np.concatenate(weights))
 
 

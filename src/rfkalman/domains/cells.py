@@ -100,7 +100,7 @@ class CellDomain(Domain):
         shares = uniform_barycentric(rng, n, self.dimension)
         return np.asarray(self.lower + np.einsum("nk,nkd->nd", shares, self._nodes[cells]))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True) -> Rule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True, extra: int = 0) -> Rule:
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
         The cells of a polygon are the triangles of a constrained Delaunay triangulation. Straight
@@ -108,14 +108,8 @@ class CellDomain(Domain):
         ``order`` points per axis of the bounding box. Those at a re-entrant corner are halved towards it,
         until they have 2^-20 of the domain's size, for integrands like r^(2 pi / omega - 2). Each costs
         about a thousand points; ``graded=False`` leaves that out. Second-order cells are integrated
-        through their own map.
+        through their own map. ``extra`` points per direction are added in every cell.
         """
-        return self._rule(order, graded, extra=0)
-
-    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
-        return self._rule(raised(order), graded=True, extra=2)
-
-    def _rule(self, order: Order, graded: bool, extra: int) -> Rule:
         wave, nodes = self._wave(order), self._nodes
         if self.dimension == 2 and not self.curved:
             sharp = np.zeros(nodes.shape[:2], dtype=bool)
@@ -126,6 +120,9 @@ class CellDomain(Domain):
         else:
             groups = grouped(nodes, self.dimension, self._counts(nodes, wave) + extra)
         return cell_rule(groups, self.lower, self.volume)
+
+    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
+        return self.quadrature(raised(order), extra=2)
 
     def _counts(self, nodes: FloatArray, wave: FloatArray) -> NDArray[np.int64]:
         return points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)

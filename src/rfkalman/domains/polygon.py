@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
-from ..core.pieces import grid_points, in_blocks, row_blocks
+from ..core.pieces import in_blocks, row_blocks
 from .base import Corner, Window
 from .cells import CellDomain, Ring, turns
 from .rules import simplex_volumes
@@ -109,10 +109,9 @@ class Polygon(CellDomain):
         return inside
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
-        if self.contains(grid_points(zip(lower, upper, strict=True))).any():
-            return True
         shapely = _shapely()
-        return bool(shapely.intersects(shapely.Polygon(self.exterior, self.holes), shapely.box(*lower, *upper)))
+        box = shapely.box(*(lower - self.lower), *(upper - self.lower))
+        return bool(shapely.dwithin(self._shape, box, float(self.slack.max())))
 
     @property
     def _edges(self) -> FloatArray:

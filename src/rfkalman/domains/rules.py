@@ -241,7 +241,7 @@ def facet_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> Bo
         for group in groups:
             for x, jacobian, weights in group.chunks(size):
                 d = x.shape[-1]
-                area = _area_vectors(jacobian)
+                area = area_vectors(jacobian)
                 stretch = np.linalg.norm(area, axis=-1)
                 normal = np.broadcast_to(area / stretch[..., None], x.shape)
                 w = stretch * (weights / volume)
@@ -250,15 +250,15 @@ def facet_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> Bo
     measure = 0.0
     for group in groups:
         for _, jacobian, weights in group.chunks(65536):
-            stretch = np.linalg.norm(_area_vectors(jacobian), axis=-1)
+            stretch = np.linalg.norm(area_vectors(jacobian), axis=-1)
             # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
             straight = not group.is_second_order
             measure += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
     return BoundaryRule(_count(groups), volume, blocks, measure)
 
 
-def _area_vectors(jacobian: FloatArray) -> FloatArray:
-    """Outward normals times the stretch of the map, (c, q, d)."""
+def area_vectors(jacobian: FloatArray) -> FloatArray:
+    """Outward normals times the stretch of maps with these Jacobians (..., d, d - 1), (..., d)."""
     if jacobian.shape[-2] == 2:
         return np.stack([jacobian[..., 1, 0], -jacobian[..., 0, 0]], axis=-1)
     return np.cross(jacobian[..., :, 0], jacobian[..., :, 1])

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -70,6 +71,10 @@ class FeatureMap(Table, sort="features are"):
 
     lower: FloatArray
     side: FloatArray
+
+    def __post_init__(self) -> None:
+        lower = as_finite("lower", self.lower, (None,))
+        assign(self, lower=lower, side=as_finite("side", self.side, lower.shape))
 
     @property
     def dimension(self) -> int:
@@ -244,12 +249,6 @@ def require_box(domain: Domain, what: str) -> None:
         )
 
 
-def check_box(features: FeatureMap) -> None:
-    """Check the bounding box that a map is bound to."""
-    lower = as_finite("lower", features.lower, (None,))
-    assign(features, lower=lower, side=as_finite("side", features.side, lower.shape))
-
-
 def predicted_rank(side: FloatArray, length_scale: float | FloatArray, floor: float) -> float:
     """About how many directions of Gaussian waves lie above a floor on a box.
 
@@ -302,7 +301,7 @@ class RidgeMap(FeatureMap):
     offsets: FloatArray
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)  # by name: a slotted dataclass is a new class, which super() does not see
         weights = as_finite("weights", self.weights, (None, self.lower.size))
         # One memory order, whatever arrived: the product below then gives a restored map the same bits.
         assign(self, weights=frozen(np.asfortranarray(weights)))
@@ -440,6 +439,16 @@ def times_window(
         along_axis *= window[:, None]
         along_axis += slope[:, None] * values
     values *= window[:, None]
+
+
+def product_jet(lines: Sequence[Pair], slopes: bool = True) -> Pair:
+    """The product of functions of one coordinate each, given with their slopes, and (if asked) its gradient."""
+
+    def product(axis: int) -> FloatArray:
+        return reduce(np.multiply, [line[int(i == axis)] for i, line in enumerate(lines)])
+
+    values = product(-1)
+    return values, np.stack([product(i) for i in range(len(lines))]) if slopes else np.empty((0, *values.shape))
 
 
 #: Largest slope of the step, attained at 1/2.

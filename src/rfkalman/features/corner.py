@@ -13,7 +13,7 @@ from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.errors import ValueRangeError
 from ..core.streams import stream
 from ..domains.base import Domain
-from .base import FeatureMap, Pair, Recipe, check_box, check_draw, smooth_step, times_window, whole_bandwidth
+from .base import FeatureMap, Pair, Recipe, check_draw, smooth_step, times_window, whole_bandwidth
 from .fourier import FourierMap
 
 ComplexArray = NDArray[np.complex128]
@@ -137,7 +137,7 @@ class CornerMap(FeatureMap):
     kind: ClassVar[str] = "corner"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         vertices = as_finite("vertices", self.vertices, (None, 2))
         C = len(vertices)
         weights = as_finite("weights", self.weights, (C, None, 2))
@@ -148,11 +148,6 @@ class CornerMap(FeatureMap):
     @property
     def n_features(self) -> int:
         return int(self.phases.size)
-
-    @property
-    def exponents(self) -> FloatArray:
-        """pi / omega of each corner, (C,)."""
-        return math.pi / self.angles
 
     @property
     def size(self) -> float:
@@ -171,7 +166,7 @@ class CornerMap(FeatureMap):
         middle = self.directions[corner] + self.cuts[corner] - math.pi
         c, s = math.cos(middle), math.sin(middle)
         angle = np.arctan2(c * y[:, 1] - s * y[:, 0], c * y[:, 0] + s * y[:, 1]) + (self.cuts[corner] - math.pi)
-        a = float(self.exponents[corner])
+        a = math.pi / float(self.angles[corner])
         zeta = (r / self.size) ** a * np.exp(1j * (a * angle))
         # zeta' = a zeta / z, with z = r e^{i (angle + direction)}.
         rate = np.divide(a * (r / self.size) ** a, r, out=np.full_like(r, np.nan), where=r > 0.0)
@@ -225,7 +220,7 @@ class CornerMap(FeatureMap):
         corners = self.lower + self.side * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
         farthest = np.sqrt(np.square(corners - self.vertices[:, None]).sum(axis=2).max(axis=1))
         farthest = np.where(self.reaches > 0.0, np.minimum(farthest, self.reaches), farthest)
-        moduli = (farthest / self.size) ** self.exponents
+        moduli = (farthest / self.size) ** (math.pi / self.angles)
         fastest = np.sqrt(np.square(self.weights).sum(axis=2)).max(axis=1)
         # Within a window the whole change happens in a part of the box.
         shares = np.where(self.reaches > 0.0, np.minimum(2.0 * self.reaches / self.size, 1.0), 1.0)

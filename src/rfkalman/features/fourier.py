@@ -15,17 +15,7 @@ from ..core.checks import FloatArray, as_count, assign
 from ..core.errors import ValueRangeError
 from ..core.streams import stream
 from ..domains.base import Domain, bandwidth_of
-from .base import (
-    FeatureMap,
-    Pair,
-    Recipe,
-    RidgeMap,
-    check_box,
-    check_draw,
-    lengths_per_axis,
-    require_box,
-    whole_bandwidth,
-)
+from .base import FeatureMap, Pair, Recipe, RidgeMap, check_draw, lengths_per_axis, require_box, whole_bandwidth
 
 _ROOT2 = math.sqrt(2.0)
 
@@ -235,7 +225,7 @@ class PeriodicMap(FourierMap):
     kind: ClassVar[str] = "periodic"
 
     def __post_init__(self) -> None:
-        FourierMap.__post_init__(self)  # by name: a slotted dataclass is a new class, which super() does not see
+        FourierMap.__post_init__(self)
         assign(self, axes=tuple(int(axis) for axis in self.axes))
 
     @property
@@ -281,9 +271,6 @@ class ConstantMap(FeatureMap):
     side: FloatArray
 
     kind: ClassVar[str] = "constant"
-
-    def __post_init__(self) -> None:
-        check_box(self)
 
     @property
     def n_features(self) -> int:

@@ -15,7 +15,7 @@ from ..core.codec import Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
-from .base import FeatureMap, Pair, Recipe, check_box, check_inner, restore, unprefixed
+from .base import FeatureMap, Pair, Recipe, check_inner, restore, unprefixed
 
 #: Points per axis of the grid on which a map is examined, in 1, 2 and 3 dimensions.
 _GRID = (1025, 129, 33)
@@ -243,7 +243,8 @@ class Mapped(Recipe):
         ends = None if own is None else own.image(domain.lower, domain.upper)
         jacobian = self.jacobian if own is None else own.jacobian
         assert jacobian is not None
-        y, J = _checked(self.forward, jacobian, _grid_in(domain))
+        grid = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
+        y, J = _checked(self.forward, jacobian, grid[domain.contains(grid)])
         stretch = np.abs(J).max(axis=0)
         low, high = (y.min(axis=0), y.max(axis=0)) if ends is None else ends
         if ends is None and not isinstance(domain, Box):
@@ -261,12 +262,6 @@ class Mapped(Recipe):
 
 
 mapped = Mapped
-
-
-def _grid_in(domain: Domain) -> FloatArray:
-    """A fine grid of the bounding box, faces included, as far as it lies in the domain."""
-    x = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
-    return np.asarray(x[domain.contains(x)])
 
 
 def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -305,7 +300,7 @@ class MappedMap(FeatureMap):
     kind: ClassVar[str] = "mapped"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         assign(self, stretch=as_finite("stretch", self.stretch, (self.inner.dimension, self.lower.size)))
 
     def jet(self, x: FloatArray, slopes: bool = True) -> Pair:

@@ -20,8 +20,8 @@ from .base import (
     FeatureMap,
     Pair,
     Recipe,
-    check_box,
     check_inner,
+    product_jet,
     reseeded,
     restore,
     smooth_step,
@@ -125,7 +125,7 @@ class PatchMap(FeatureMap):
     kind: ClassVar[str] = "patches"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         kept = tuple(int(number) for number in self.kept)
         if len(kept) != len(self.maps) or not kept:
             raise ShapeError(f"kept has {len(kept)} patches but there are {len(self.maps)} maps; give one for each.")
@@ -165,29 +165,23 @@ class PatchMap(FeatureMap):
 
         Rows (m,), positions among the kept patches (m,), windows (m,) and their gradients (d, m).
         """
-        n, d = x.shape
-        axes = [self._along(x, axis) for axis in range(d)]
+        axes = [self._along(x, axis) for axis in range(self.dimension)]
         position = np.full(math.prod(self.counts), -1)
         position[list(self.kept)] = np.arange(len(self.kept))
         found = []
-        for sides in itertools.product((0, 1), repeat=d):
-            chi = np.ones(n)
-            for (_, window, _), i in zip(axes, sides, strict=True):
-                chi = chi * window[i]
+        for sides in itertools.product((0, 1), repeat=self.dimension):
+            chi, slopes = product_jet(
+                [(window[i], slope[i]) for (_, window, slope), i in zip(axes, sides, strict=True)]
+            )
             # One-patch axes name a second cell that does not exist; its window is zero everywhere.
             rows = np.flatnonzero(chi > 0.0)
             cells = tuple(cell[i][rows] for (cell, _, _), i in zip(axes, sides, strict=True))
             where = position[np.ravel_multi_index(cells, self.counts)]
             rows, where = rows[where >= 0], where[where >= 0]
-            slopes = np.ones((d, rows.size))
-            for axis, ((_, window, slope), i) in enumerate(zip(axes, sides, strict=True)):
-                for other in range(d):
-                    slopes[other] *= slope[i][rows] if other == axis else window[i][rows]
-            found.append((rows, where, chi[rows], slopes))
-        rows, where, chi = (np.concatenate([entry[k] for entry in found]) for k in range(3))
+            found.append((rows, where, chi[rows], slopes[:, rows].T))
+        rows, where, chi, slopes = (np.concatenate(column) for column in zip(*found, strict=True))
         order = np.argsort(where, kind="stable")
-        slopes = np.concatenate([entry[3] for entry in found], axis=1)
-        return rows[order], where[order], chi[order], slopes[:, order]
+        return rows[order], where[order], chi[order], slopes[order].T
 
     def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
         values, gradients = self._blank(x, slopes)

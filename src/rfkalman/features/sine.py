@@ -14,7 +14,7 @@ from ..core.checks import FloatArray, as_array, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains.base import Domain, as_counts
 from ..domains.box import box_faces
-from .base import FeatureMap, Pair, Recipe, check_box, require_box, whole_bandwidth
+from .base import FeatureMap, Pair, Recipe, product_jet, require_box, whole_bandwidth
 
 _ROOT2 = math.sqrt(2.0)
 
@@ -91,7 +91,7 @@ class SineMap(FeatureMap):
     kind: ClassVar[str] = "sine"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         given = as_array("modes", self.modes, (None, self.lower.size))
         modes = given.astype(np.int64)
         if not ((modes == given).all() and (modes >= 1).all()):
@@ -127,14 +127,7 @@ class SineMap(FeatureMap):
         return sine.take(columns, axis=1), slope
 
     def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
-        shape = (len(x), self.n_features)
-        values, gradients = np.ones(shape), np.ones((self.dimension if slopes else 0, *shape))
-        for axis in range(self.dimension):
-            sine, slope = self._tables(x, axis, slopes)
-            values *= sine
-            for i, along_axis in enumerate(gradients):
-                along_axis *= slope if i == axis else sine
-        return values, gradients
+        return product_jet([self._tables(x, axis, slopes) for axis in range(self.dimension)], slopes)
 
     def bounds(self) -> Pair:
         # The squared norm of the gradient is affine in each cos^2(k_i pi s_i), which takes all values in [0, 1]
