@@ -19,7 +19,7 @@ from .base import (
     Order,
     Rule,
     Window,
-    half_phases,
+    bandwidth_of,
     known_parts,
     listed_rule,
     per_axis,
@@ -135,12 +135,12 @@ class Ball(Domain):
         nearest, farthest = self._distances(a, b)
         if farthest <= self.radius and nearest >= inner:
             return None
-        counts = points_for_phase(half_phases(order) * (b - a) / self.side) + 6
+        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + 6
         x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
         return self.centre + x, w
 
     def _phase(self, order: Order) -> float:
-        return float(half_phases(per_axis("order", order, self.dimension)).max())
+        return float(bandwidth_of(per_axis("order", order, self.dimension)).max())
 
     def _radial(self, n: int) -> tuple[FloatArray, FloatArray]:
         """Radii and weights for r^(d-1) dr, the weights summing to one."""

@@ -45,13 +45,11 @@ def order_for(bandwidth: ArrayLike) -> tuple[int, ...]:
 
 
 def bandwidth_of(order: ArrayLike) -> FloatArray:
-    """The bandwidth per axis that calls for this order: the inverse of :func:`order_for`; negative below 14 points."""
-    return 2.0 * (np.asarray(order, dtype=np.float64) - _SPARE)
+    """The bandwidth per axis that calls for this order: the inverse of :func:`order_for`; zero below 14 points.
 
-
-def half_phases(order: ArrayLike) -> FloatArray:
-    """Half the phase of a product of two features across each side of the bounding box, (d,): their bandwidth."""
-    return np.maximum(bandwidth_of(order), 0.0)
+    It is also half the phase of a product of two such features.
+    """
+    return np.maximum(2.0 * (np.asarray(order, dtype=np.float64) - _SPARE), 0.0)
 
 
 def as_counts(name: str, value: Any, minimum: int = 1) -> int | tuple[int, ...]:
@@ -358,9 +356,9 @@ class Domain(Table, sort="domain is"):
         ``order`` are the points per axis that waves call for on the bounding box of the domain.
         """
 
-    def _wave(self, order: Order) -> FloatArray:
-        """Half phases per unit of length along each axis that a rule of this order carries, (d,)."""
-        return half_phases(per_axis("order", order, self.dimension)) / self.side
+    def wave(self, order: Order) -> FloatArray:
+        """The bandwidth per unit of length along each axis that a rule of this order carries, (d,)."""
+        return bandwidth_of(per_axis("order", order, self.dimension)) / self.side
 
     # -- the boundary -------------------------------------------------------------------------------------------------
 

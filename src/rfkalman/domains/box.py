@@ -20,7 +20,7 @@ from .base import (
     Order,
     Rule,
     Window,
-    half_phases,
+    bandwidth_of,
     known_parts,
     listed_rule,
     per_axis,
@@ -187,7 +187,9 @@ def Interval(a: float, b: float) -> Box:
 def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre on each piece between the edges; nodes, and weights that sum to one."""
     lengths = np.diff(edges)
-    counts = [order] if lengths.size == 1 else points_for_phase(half_phases([order]) * lengths / lengths.sum()).tolist()
+    counts = (
+        [order] if lengths.size == 1 else points_for_phase(bandwidth_of([order]) * lengths / lengths.sum()).tolist()
+    )
     nodes, weights = [], []
     for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True):
         t, w = np.polynomial.legendre.leggauss(n)

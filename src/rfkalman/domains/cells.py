@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, half_phases, raised
+from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, raised
 from .pieces import SimplexPieces, simplices_within
 from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, triangle_groups
 
@@ -110,7 +110,7 @@ class CellDomain(Domain):
         about a thousand points; ``graded=False`` leaves that out. Second-order cells are integrated
         through their own map. ``extra`` points per direction are added in every cell.
         """
-        wave, nodes = self._wave(order), self._nodes
+        wave, nodes = self.wave(order), self._nodes
         if self.dimension == 2 and not self.curved:
             sharp = np.zeros(nodes.shape[:2], dtype=bool)
             for vertex, corner in self._corners() if graded else ():
@@ -129,7 +129,7 @@ class CellDomain(Domain):
 
     def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         nodes = self._facet_nodes(natives)
-        counts = self._counts(nodes, self._wave(order))
+        counts = self._counts(nodes, self.wave(order))
         return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> SimplexPieces:
@@ -145,7 +145,7 @@ class CellDomain(Domain):
         cells = self.pieces().take(near)
         for _ in range(_FLATTENINGS if self.curved else 0):
             cells = cells.split()
-        return simplices_within(cells.corners(), self.lower, lower, upper, half_phases(order) / self.side)
+        return simplices_within(cells.corners(), self.lower, lower, upper, self.wave(order))
 
 
 def uniform_barycentric(rng: np.random.Generator, n: int, d: int) -> FloatArray:

@@ -191,11 +191,6 @@ def _points(pieces: Pieces, counts: tuple[int, ...]) -> int:
 # -- refinement --------------------------------------------------------------------------------------------------------
 
 
-def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> tuple[Rule, float]:
-    """A rule that resolves one function, and what it leaves unresolved: see :class:`Refinement`."""
-    return Refinement(roots, wave, rule)(function)
-
-
 class Refinement:
     """Finds, for one function after another, a rule that resolves it beside the waves it is integrated against.
 
