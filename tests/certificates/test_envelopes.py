@@ -13,20 +13,9 @@ import rfkalman as rk
 from rfkalman.certificates import envelopes, leverage
 
 
-def curvature_norms(features, x, step=1e-5):
-    """Frobenius norms of D^2 phi_j from differences of exact gradients, (n, M)."""
-    d = features.dimension
-    total = 0.0
-    for axis in range(d):
-        shift = step * np.eye(d)[axis]
-        total = total + (((features.jet(x + shift)[1] - features.jet(x - shift)[1]) / (2 * step)) ** 2).sum(axis=0)
-    return np.sqrt(total)
-
-
 @pytest.mark.parametrize("box", [UNIT, SQUARE, rk.Box([-1.0, 2.0], [2.0, 2.5])], ids=["1d", "2d", "long"])
-def test_the_bubble_adjusts_gradient_and_curvature_bounds(box):
-    """|grad(b phi)| <= |b| |grad phi| + |grad b| |phi| ("Dirichlet-bubble Gaussian RFF certificate"), and the product
-    rule once more; differences of gradients carry 1e-5 of relative error."""
+def test_the_bubble_adjusts_the_gradient_bound(box):
+    """|grad(b phi)| <= |b| |grad phi| + |grad b| |phi| ("Dirichlet-bubble Gaussian RFF certificate")."""
     x = box.lower + (box.upper - box.lower) * (0.001 + 0.998 * np.random.default_rng(0).random((4000, box.dimension)))
     without = 0
     for seed in range(40):
@@ -34,7 +23,6 @@ def test_the_bubble_adjusts_gradient_and_curvature_bounds(box):
         _, gradients = features.jet(x)
         steepest = np.sqrt((gradients**2).sum(axis=0)).max(axis=0)
         assert (steepest <= features.sup_gradients).all()
-        assert (curvature_norms(features, x).max(axis=0) <= features.sup_curvatures * (1.0 + 1e-4)).all()
         without += int((steepest > features.window.sup_value * features.inner.sup_gradients).any())
     # Control: without the adjustment the bound is wrong in most draws.
     assert without > 20

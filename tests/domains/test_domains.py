@@ -222,9 +222,6 @@ class Wedge(CellDomain):
     _nodes = property(lambda self: self.size * np.array([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
     _volumes = property(lambda self: np.array([self.volume]))
 
-    def _sharp(self):
-        return np.zeros((1, 3), dtype=bool)
-
     def _facet_nodes(self, natives):
         corners = self._nodes[0]
         sides = np.stack([corners, np.roll(corners, -1, axis=0)], axis=1)

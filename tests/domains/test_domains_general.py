@@ -622,7 +622,6 @@ def test_the_corner_of_the_l_shape(name):
     assert_array_equal(corner.vertex, [1.0, 1.0])
     assert_allclose([corner.angle, corner.direction, corner.reach], [1.5 * math.pi, 0.5 * math.pi, 1.0], rtol=1e-14)
     assert corner.parts == (("edge3", "edge2") if name == "l-shape" else ("boundary", "boundary"))
-    assert DOMAINS[name].is_convex is False
 
 
 def test_the_domain_near_a_corner_is_the_sector_that_the_corner_states():
@@ -689,24 +688,6 @@ def test_grading_carries_the_singularity_of_a_corner(name):
     assert abs(graded.integrate(singular, plain=True) / (3.0 * square) - 1.0) < 1e-7
     assert abs(plain.integrate(singular, plain=True) / (3.0 * square) - 1.0) > 2e-5
     assert_allclose(graded.weights.sum(), 1.0, rtol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("name", "convex"),
-    [
-        ("box2", True),
-        ("disk", True),
-        ("annulus", False),
-        ("triangle", True),
-        ("frame", False),
-        ("cube", True),
-        ("line mesh", True),
-        ("plate", False),
-        ("bent plate", None),
-    ],
-)
-def test_convexity_where_known(name, convex):
-    assert DOMAINS[name].is_convex is convex
 
 
 # -- polygons as users have them ---------------------------------------------------------------------------------------

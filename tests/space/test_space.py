@@ -229,12 +229,9 @@ class Rearranged(FeatureMap):
     def bounds(self):
         return tuple(self.factor * bound[self.order] for bound in self.inner.bounds())
 
-    def __call__(self, x):
-        return np.ascontiguousarray(self.factor * self.inner(x)[:, self.order])
-
-    def jet(self, x):
-        values, gradients = self.inner.jet(x)
-        return self.factor * values[:, self.order], self.factor * gradients[:, :, self.order]
+    def jet(self, x, slopes=True):
+        values, gradients = self.inner.jet(x, slopes)
+        return np.ascontiguousarray(self.factor * values[:, self.order]), self.factor * gradients[:, :, self.order]
 
     def bandwidth(self, floor, aligned=False):
         return self.inner.bandwidth(floor, aligned)

@@ -1,7 +1,7 @@
 """Where the field lives: inside test, uniform draws, named boundary parts, positive quadrature."""
 
 from .ball import Ball, BallWindow
-from .base import BoundaryRule, Corner, Domain, Rule, TensorRule, Window, restore
+from .base import BoundaryRule, Corner, Domain, Rule, Window, restore
 from .box import Box, BoxWindow, Interval
 from .mesh import Mesh
 from .polygon import Polygon, PolygonWindow
@@ -19,7 +19,6 @@ __all__ = [
     "Polygon",
     "PolygonWindow",
     "Rule",
-    "TensorRule",
     "Window",
     "restore",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray
-from .rules import EDGES, shape_functions
+from .rules import EDGES, determinants, shape_functions
 
 #: Point-cell pairs looked at together.
 _PAIRS = 200_000
@@ -22,10 +22,11 @@ class Locator:
 
     def __init__(self, nodes: FloatArray, slack: float) -> None:
         m, k, d = nodes.shape
-        self._nodes, self._slack, self._second = nodes, slack, k > d + 1
+        self._nodes, self._slack = nodes, slack
+        self._inverse = np.linalg.inv((nodes[:, 1 : d + 1] - nodes[:, :1]).transpose(0, 2, 1))
         self._bend = np.zeros(m)
         hull = nodes
-        if self._second:
+        if k > d + 1:
             # The control points of a quadratic cell enclose it; its nodes need not.
             a, b = (nodes[:, [edge[i] for edge in EDGES[d]]] for i in (0, 1))
             hull = np.concatenate([nodes[:, : d + 1], 2.0 * nodes[:, d + 1 :] - 0.5 * (a + b)], axis=1)
@@ -84,48 +85,30 @@ class Locator:
 
     def _holds(self, x: FloatArray, cell: IntArray) -> NDArray[np.bool_]:
         """Whether each point (n, d) lies in its cell (n,), up to the slack."""
-        d = x.shape[1]
-        nodes = self._nodes[cell]
-        corners = nodes[:, : d + 1]
-        adjugate, det = _adjugate((corners[:, 1:] - corners[:, :1]).transpose(0, 2, 1))
-        xi = np.einsum("nij,nj->ni", adjugate, x - corners[:, 0]) / det[:, None]
-        inside = _within(xi, adjugate, det, self._slack + self._bend[cell])
-        if self._second:
-            bent = np.flatnonzero(inside & (self._bend[cell] > 0.0))
-            inside[bent] = _within(*_newton(x[bent], nodes[bent], np.clip(xi[bent], -0.5, 1.5)), self._slack)
+        inverse = np.asarray(self._inverse[cell], dtype=np.float64)
+        xi = np.einsum("nij,nj->ni", inverse, x - self._nodes[cell, 0])
+        inside = _within(xi, inverse, self._slack + self._bend[cell])
+        bent = np.flatnonzero(inside & (self._bend[cell] > 0.0))
+        if bent.size:
+            found = _newton(x[bent], self._nodes[cell[bent]], np.clip(xi[bent], -0.5, 1.5))
+            inside[bent] = _within(*found, self._slack)
         return inside
 
 
-def _within(xi: FloatArray, adjugate: FloatArray, det: FloatArray, slack: FloatArray | float) -> NDArray[np.bool_]:
+def _within(xi: FloatArray, inverse: FloatArray, slack: FloatArray | float) -> NDArray[np.bool_]:
     """Whether reference coordinates (n, d) are those of a point in the simplex, or no farther from it than the slack.
 
-    Rows of the adjugate over the determinant are the slopes of the barycentric
+    Rows of the inverse Jacobians (n, d, d) are the slopes of the barycentric
     coordinates; a coordinate over its slope is the distance to the opposite facet.
     """
-    slopes = adjugate / det[:, None, None]
-    slopes = np.concatenate([-slopes.sum(axis=1, keepdims=True), slopes], axis=1)
+    slopes = np.concatenate([-inverse.sum(axis=1, keepdims=True), inverse], axis=1)
     lam = np.concatenate([1.0 - xi.sum(axis=1, keepdims=True), xi], axis=1)
     allowed = np.broadcast_to(slack, len(xi))[:, None] * np.linalg.norm(slopes, axis=2)
     return np.asarray((lam >= -allowed).all(axis=1))
 
 
-def _adjugate(J: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Adjugates (n, d, d) and determinants (n,) of small matrices: together, their action backwards."""
-    d = J.shape[-1]
-    A = np.empty(J.shape)
-    if d == 1:
-        A[:] = 1.0
-    elif d == 2:
-        A[:, 0, 0], A[:, 1, 1] = J[:, 1, 1], J[:, 0, 0]
-        A[:, 0, 1], A[:, 1, 0] = -J[:, 0, 1], -J[:, 1, 0]
-    else:
-        for i in range(3):
-            A[:, i] = np.cross(J[:, :, (i + 1) % 3], J[:, :, (i + 2) % 3])
-    return A, np.einsum("nj,nj->n", A[:, 0], J[:, :, 0])
-
-
-def _newton(x: FloatArray, nodes: FloatArray, xi: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Reference coordinates of points in curved cells, with adjugate and determinant of the Jacobian there.
+def _newton(x: FloatArray, nodes: FloatArray, xi: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Reference coordinates of points in curved cells, and the inverse Jacobian there.
 
     A point for which no coordinates are found is put far outside.
     """
@@ -133,21 +116,22 @@ def _newton(x: FloatArray, nodes: FloatArray, xi: FloatArray) -> tuple[FloatArra
     size = np.ptp(nodes, axis=1).max(axis=1)
     lost = np.zeros(n, dtype=bool)
     active = np.arange(n)
-    adjugate, det = np.empty((n, d, d)), np.empty(n)
+    inverse = np.empty((n, d, d))
     for remaining in range(_NEWTON, -1, -1):
         N, slopes = shape_functions(xi[active], second=True)
-        A, D = _adjugate(np.einsum("nkt,nkd->ndt", slopes, nodes[active]))
-        adjugate[active], det[active] = A, D
-        miss = x[active] - np.einsum("nk,nkd->nd", N, nodes[active])
+        J = np.einsum("nkt,nkd->ndt", slopes, nodes[active])
         # Where the map folds, beyond its cell, there is no step to take.
-        flat = np.abs(D) <= 1e-12 * size[active] ** d
-        far = np.linalg.norm(miss, axis=1) > 1e-15 * size[active]
-        lost[active] = flat | (np.linalg.norm(miss, axis=1) > 1e-9 * size[active])
-        going = far & ~flat
+        flat = np.abs(determinants(J)) <= 1e-12 * size[active] ** d
+        J[flat] = np.eye(d)
+        inverse[active] = np.linalg.inv(J)
+        miss = x[active] - np.einsum("nk,nkd->nd", N, nodes[active])
+        distance = np.linalg.norm(miss, axis=1) / size[active]
+        lost[active] = flat | (distance > 1e-9)
+        going = (distance > 1e-15) & ~flat
         active = active[going]
         if not remaining or not active.size:
             break
-        step = np.einsum("nij,nj->ni", A[going], miss[going]) / D[going, None]
+        step = np.einsum("nij,nj->ni", inverse[active], miss[going])
         xi[active] = np.clip(xi[active] + step, -1.0, 2.0)
-    xi[lost], adjugate[lost], det[lost] = -1.0, np.eye(d), 1.0
-    return xi, adjugate, det
+    xi[lost], inverse[lost] = -1.0, np.eye(d)
+    return xi, inverse

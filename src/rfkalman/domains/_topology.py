@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.spatial import cKDTree
 
 from ..core.checks import FloatArray, IntArray, as_finite
 from ..core.errors import ShapeError, ValueRangeError
-from .rules import EDGES, bernstein, densities, determinants, folded, reference_rule, simplex_volumes
+from .rules import EDGES, area_vectors, bernstein, densities, determinants, reference_rule, simplex_volumes
 
 #: Vertices of the facets of a positive simplex, seen from outside; the last one of a line points up.
 _SIDES: dict[int, tuple[tuple[int, ...], ...]] = {
@@ -68,21 +69,17 @@ def oriented(local: FloatArray, cells: IntArray) -> tuple[IntArray, int]:
             f"{cells[i].tolist()}, about {where} from the lower corner. Remove such cells or mesh again."
         )
     turned = cells.copy()
-    turned[det < 0.0] = cells[det < 0.0][:, _mirror(d, cells.shape[1])]
+    mirror = _with_middles([1, 0, *range(2, d + 1)], d, cells.shape[1])
+    turned[det < 0.0] = cells[det < 0.0][:, mirror]
     return turned, int((det < 0.0).sum())
 
 
-def _mirror(d: int, k: int) -> list[int]:
-    """The order of nodes with the first two vertices exchanged."""
-    swap = [1, 0, *range(2, d + 1)]
+def _with_middles(vertices: Sequence[int], d: int, k: int) -> list[int]:
+    """Some vertices of a cell with k nodes, followed in second-order cells by the nodes on the edges between them."""
     if k == d + 1:
-        return swap
-    return swap + [_edge_node(d, swap[a], swap[b]) for a, b in EDGES[d]]
-
-
-def _edge_node(d: int, a: int, b: int) -> int:
-    """Which node of a second-order cell lies between two of its vertices."""
-    return d + 1 + [frozenset(edge) for edge in EDGES[d]].index(frozenset((a, b)))
+        return list(vertices)
+    middle = {frozenset(edge): d + 1 + i for i, edge in enumerate(EDGES[d])}
+    return [*vertices, *(middle[frozenset((vertices[a], vertices[b]))] for a, b in EDGES[len(vertices) - 1])]
 
 
 def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
@@ -95,7 +92,10 @@ def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
     density = densities(nodes[doubtful], np.vstack([inner, np.zeros((1, d)), np.eye(d)]))
     bad = np.flatnonzero(~(density > 0.0).all(axis=1))
     if bad.size:
-        raise ValueRangeError(folded(int(doubtful[bad[0]])))
+        raise ValueRangeError(
+            f"Cell {doubtful[bad[0]]} of the mesh is folded: its map from the reference cell has a zero or negative "
+            "Jacobian. Optimise the high-order mesh (gmsh: Mesh.HighOrderOptimize = 2), or mesh the place more finely."
+        )
     xi, weights = reference_rule(d, 2)
     return densities(nodes, xi) @ weights
 
@@ -103,7 +103,7 @@ def cell_volumes(local: FloatArray, cells: IntArray, d: int) -> FloatArray:
 def outer_facets(cells: IntArray, d: int, n: int) -> tuple[IntArray, IntArray]:
     """Nodes of the facets that one cell alone has, seen from outside, and the keys of all inner ones."""
     _refuse_repeated(cells[:, : d + 1])
-    facets = np.concatenate([cells[:, _facet_nodes(d, side, cells.shape[1])] for side in _SIDES[d]])
+    facets = np.concatenate([cells[:, _with_middles(side, d, cells.shape[1])] for side in _SIDES[d]])
     keys = _keys(facets[:, :d], n)
     unique, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     if (counts > 2).any():
@@ -133,12 +133,6 @@ def _refuse_repeated(corners: IntArray) -> None:
             f"{(counts > 1).sum()} cells appear more than once in the mesh (first: nodes {corners[i].tolist()}). gmsh "
             "writes a cell once for every physical group it is in: leave each surface or volume in one group only."
         )
-
-
-def _facet_nodes(d: int, side: tuple[int, ...], k: int) -> list[int]:
-    if k == d + 1:
-        return list(side)
-    return [*side, *(_edge_node(d, side[a], side[b]) for a, b in EDGES[d - 1])]
 
 
 def _parity(vertices: IntArray, m: int) -> FloatArray:
@@ -230,37 +224,26 @@ def suspicions(local: FloatArray, cells: IntArray, d: int) -> list[str]:
     return notes
 
 
-def followers(facets: IntArray) -> IntArray:
-    """Which planar facet follows each at its second vertex, (F,); where several do, any of them."""
-    order = np.argsort(facets[:, 0])
-    return np.asarray(order[np.minimum(np.searchsorted(facets[:, 0], facets[:, 1], sorter=order), len(order) - 1)])
-
-
 def polygonal(local: FloatArray, facets: IntArray, volume: float) -> list[str]:
     """What straight facets may cost if they stand for a smooth boundary."""
     d = local.shape[1]
     if d == 1:
         return []
+    # Facets meet at vertices in the plane and at edges in space; places where more than two do are left out.
+    ridges = np.sort(np.concatenate([facets[:, list(kept)] for kept in combinations(range(d), d - 1)]), axis=1)
+    _, group, counts = np.unique(ridges, axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    first, second = (order[counts[group.ravel()[order]] == 2] % len(facets)).reshape(-1, 2).T
     nodes = local[facets]
-    if d == 2:
-        along = nodes[:, 1] - nodes[:, 0]
-        size = np.square(along).sum(axis=1)
-        vectors, pairs = along, np.stack([np.arange(len(facets)), followers(facets)], axis=1)
-    else:
-        vectors = np.cross(nodes[:, 1] - nodes[:, 0], nodes[:, 2] - nodes[:, 0])
-        size = np.linalg.norm(vectors, axis=1) ** 1.5
-        ends = np.sort(np.concatenate([facets[:, [a, b]] for a, b in EDGES[2]]), axis=1)
-        _, group = np.unique(ends, axis=0, return_inverse=True)
-        order = np.argsort(group, kind="stable")
-        pairs = (order % len(facets)).reshape(-1, 2) if len(order) % 2 == 0 else np.empty((0, 2), dtype=np.int64)
-    v, w = vectors[pairs[:, 0]], vectors[pairs[:, 1]]
-    cosine = (v * w).sum(axis=1) / (np.linalg.norm(v, axis=1) * np.linalg.norm(w, axis=1))
+    normals = area_vectors((nodes[:, 1:] - nodes[:, :1]).transpose(0, 2, 1))
+    size = np.linalg.norm(normals, axis=1)
+    cosine = (normals[first] * normals[second]).sum(axis=1) / (size[first] * size[second])
     turn = np.arccos(np.clip(cosine, -1.0, 1.0))
     smooth = (turn > _SMOOTH[0]) & (turn < _SMOOTH[1])
     if smooth.sum() < 3:
         return []
     # Between a chord of length h and its arc, which turns by t, lies the area h^2 t / 12; in space, of that order.
-    missed = float((size[pairs[smooth, 0]] * turn[smooth]).sum()) / 12.0 / volume
+    missed = float((size[first] ** (d / (d - 1)) * turn)[smooth].sum()) / 12.0 / volume
     what = "area" if d == 2 else "volume"
     return [
         f"The boundary turns by small angles at {smooth.sum()} places: straight cells seem to stand for a curved "

@@ -12,7 +12,19 @@ from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
+from .base import (
+    BoundaryRule,
+    Breaks,
+    Domain,
+    Order,
+    Rule,
+    Window,
+    bandwidth_of,
+    known_parts,
+    listed_rule,
+    per_axis,
+    tensor_rule,
+)
 from .pieces import BoxPieces, ball_in_box
 from .rules import points_for_phase
 
@@ -72,10 +84,6 @@ class Ball(Domain):
         return 4.0 * math.pi / 3.0 * (R - r) * (R * R + R * r + r * r)
 
     @property
-    def is_convex(self) -> bool:
-        return self.inner_radius is None
-
-    @property
     def native_parts(self) -> tuple[str, ...]:
         return _spheres(self.inner_radius)
 
@@ -100,7 +108,7 @@ class Ball(Domain):
         """The smallest and largest distance from the centre within a box, given by its corners from there."""
         return math.hypot(*np.clip(0.0, a, b)), math.hypot(*np.maximum(np.abs(a), np.abs(b)))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Gauss points along the radius times equal angles (in 3-D also Gauss points in the cosine of the latitude).
 
         Exact to degree 11 at least; waves of the frequency that asks for ``order``
@@ -110,7 +118,7 @@ class Ball(Domain):
         inner = self.inner_radius or 0.0
         across = phase * (self.radius - inner) / (2.0 * self.radius)
         radial = self._radial(int(points_for_phase(across)))
-        return TensorRule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
+        return tensor_rule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
 
     def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         angles = 0.5 * math.pi * np.arange(5)
@@ -127,12 +135,12 @@ class Ball(Domain):
         nearest, farthest = self._distances(a, b)
         if farthest <= self.radius and nearest >= inner:
             return None
-        counts = points_for_phase(half_phases(order) * (b - a) / self.side) + 6
+        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + 6
         x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
         return self.centre + x, w
 
     def _phase(self, order: Order) -> float:
-        return float(half_phases(per_axis("order", order, self.dimension)).max())
+        return float(bandwidth_of(per_axis("order", order, self.dimension)).max())
 
     def _radial(self, n: int) -> tuple[FloatArray, FloatArray]:
         """Radii and weights for r^(d-1) dr, the weights summing to one."""
@@ -164,7 +172,7 @@ class Ball(Domain):
         e[..., 2] = z[:, None]
         return frozen(e.reshape(-1, 3)), frozen(np.repeat(0.5 * w, 2 * n) / (2 * n))
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> ListedBoundary:
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         e, w = self._directions(self._phase(order))
         radii = [(self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0) for part in natives]
         areas = [2.0 * math.pi * r if self.dimension == 2 else 4.0 * math.pi * r**2 for r, _ in radii]
@@ -172,7 +180,7 @@ class Ball(Domain):
             (self.centre + r * e, w * (area / self.volume), sign * e)
             for (r, sign), area in zip(radii, areas, strict=True)
         ]
-        return ListedBoundary(spheres, self.volume, sum(areas))
+        return listed_rule(spheres, self.volume, sum(areas))
 
     def _native_window(self, natives: tuple[str, ...]) -> BallWindow:
         return BallWindow(self.centre, self.radius, self.inner_radius, natives)
@@ -219,8 +227,8 @@ class BallWindow(Window):
     def degree(self, axis: int | None) -> int | None:
         return 2 * len(self.parts) if axis is None else None
 
-    def _profile(self, q: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """beta as a function of q, its first and its (constant) second derivative."""
+    def _profile(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """beta as a function of q, and its derivative."""
         R, a = self.radius, self.inner_radius
         outer = inner = np.ones_like(q)
         outer_slope = inner_slope = 0.0
@@ -228,20 +236,17 @@ class BallWindow(Window):
             outer, outer_slope = (R * R - q) / (2.0 * R * R), -0.5 / R**2
         if a is not None and "inner" in self.parts:
             inner, inner_slope = (q - a * a) / (2.0 * a * R), 0.5 / (a * R)
-        return outer * inner, outer_slope * inner + outer * inner_slope, 2.0 * outer_slope * inner_slope
+        return outer * inner, outer_slope * inner + outer * inner_slope
 
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         y = x - self.centre
-        beta, slope, _ = self._profile(np.square(y).sum(axis=1))
+        beta, slope = self._profile(np.square(y).sum(axis=1))
         return beta, 2.0 * slope * y.T
 
-    def bounds(self) -> tuple[float, float, float]:
+    def bounds(self) -> tuple[float, float]:
         low, high = (self.inner_radius or 0.0) ** 2, self.radius**2
         # With both factors beta' is proportional to a^2 + R^2 - 2q, and 2 sqrt(q) beta' peaks at a sixth of a^2 + R^2.
         inside = [q for q in ((low + high) / 2.0, (low + high) / 6.0) if low < q < high]
         q = np.array([low, high, *inside])
-        beta, slope, bend = self._profile(q)
-        # D^2 beta = 2 beta' I + 4 beta'' y y^T: its squared norm is a convex quadratic in q, largest at an end.
-        across, along = 2.0 * slope, 2.0 * slope + 4.0 * bend * q
-        second = np.sqrt((self.centre.size - 1) * across**2 + along**2)
-        return float(beta.max()), float((2.0 * np.sqrt(q) * np.abs(slope)).max()), float(second.max())
+        beta, slope = self._profile(q)
+        return float(beta.max()), float((2.0 * np.sqrt(q) * np.abs(slope)).max())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -45,20 +45,25 @@ def order_for(bandwidth: ArrayLike) -> tuple[int, ...]:
 
 
 def bandwidth_of(order: ArrayLike) -> FloatArray:
-    """The bandwidth per axis that calls for this order: the inverse of :func:`order_for`; negative below 14 points."""
-    return 2.0 * (np.asarray(order, dtype=np.float64) - _SPARE)
+    """The bandwidth per axis that calls for this order: the inverse of :func:`order_for`; zero below 14 points.
+
+    It is also half the phase of a product of two such features.
+    """
+    return np.maximum(2.0 * (np.asarray(order, dtype=np.float64) - _SPARE), 0.0)
 
 
-def half_phases(order: ArrayLike) -> FloatArray:
-    """Half the phase of a product of two features across each side of the bounding box, (d,): their bandwidth."""
-    return np.maximum(bandwidth_of(order), 0.0)
-
-
-def per_axis(name: str, value: Order, dimension: int, minimum: int = 1) -> tuple[int, ...]:
-    """One count per axis, from one number or one per axis."""
+def as_counts(name: str, value: Any, minimum: int = 1) -> int | tuple[int, ...]:
+    """One count for all axes, or one per axis."""
     if np.ndim(value) == 0:
-        return (as_count(name, value, minimum),) * dimension
-    counts = tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(np.asarray(value).tolist()))
+        return as_count(name, value, minimum)
+    return tuple(as_count(f"{name}[{i}]", n, minimum) for i, n in enumerate(np.asarray(value).tolist()))
+
+
+def per_axis(name: str, value: Any, dimension: int, minimum: int = 1) -> tuple[int, ...]:
+    """One count per axis, from one number or one per axis."""
+    counts = as_counts(name, value, minimum)
+    if isinstance(counts, int):
+        return (counts,) * dimension
     if len(counts) != dimension:
         raise ShapeError(f"{name} has {len(counts)} entries but the domain has {dimension} axes.")
     return counts
@@ -72,19 +77,27 @@ def raised(order: Order) -> Order:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-class _Quadrature(ABC):
-    """A positive quadrature rule, handed out in blocks so that nothing grows with its number of points."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A positive quadrature rule on a domain, handed out in blocks so that nothing grows with its number of points.
 
+    ``blocks(size)`` gives points (b, d) and weights (b,), at most ``size`` at a time. Weights belong to the
+    *normalised* measure of the paper (they sum to one); ``volume`` turns an average into a plain-volume integral.
+    """
+
+    n_points: int
     volume: float
+    blocks: Callable[[int], Iterator[tuple[FloatArray, ...]]]
 
     @property
-    @abstractmethod
-    def n_points(self) -> int:
-        """Number of quadrature points, N_c."""
+    def points(self) -> FloatArray:
+        """All points, (N_c, d); formed when asked."""
+        return np.vstack([block[0] for block in self.blocks(_BLOCK)])
 
-    @abstractmethod
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, ...]]:
-        """Points (b, d), weights (b,) and on a boundary outward unit normals (b, d), at most ``size`` at a time."""
+    @property
+    def weights(self) -> FloatArray:
+        """All normalised weights, (N_c,); formed when asked."""
+        return np.concatenate([block[1] for block in self.blocks(_BLOCK)])
 
     def integrate(self, function: Callable[..., FloatArray], *, plain: bool = False) -> float:
         """The integral of ``function(x)``, on a boundary ``function(x, normal)``, divided by the volume |Omega|.
@@ -105,94 +118,48 @@ class _Quadrature(ABC):
         return total * self.volume if plain else total
 
 
-class Rule(_Quadrature):
-    """A positive quadrature rule on a domain.
-
-    Weights belong to the *normalised* measure of the paper (they sum to one);
-    ``volume`` turns an average into a plain-volume integral.
-    """
-
-    @abstractmethod
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Points (b, d) and normalised weights (b,), at most ``size`` at a time."""
-
-    @property
-    def points(self) -> FloatArray:
-        """All points, (N_c, d); formed when asked."""
-        return np.vstack([x for x, _ in self.blocks(_BLOCK)])
-
-    @property
-    def weights(self) -> FloatArray:
-        """All normalised weights, (N_c,); formed when asked."""
-        return np.concatenate([w for _, w in self.blocks(_BLOCK)])
-
-
-class TensorRule(Rule):
-    """A product of rules; points are made block by block, never all at once.
-
-    ``axes`` are nodes and weights of each of them. ``chart`` turns nodes, row by row, into points;
-    one-dimensional ones are coordinates without it.
-    """
-
-    def __init__(
-        self,
-        axes: Sequence[tuple[FloatArray, FloatArray]],
-        volume: float,
-        chart: Callable[..., FloatArray] | None = None,
-    ) -> None:
-        self._axes, self._shape = axes, tuple(len(weights) for _, weights in axes)
-        self._chart = chart or (lambda *nodes: np.stack(nodes, axis=1))
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return math.prod(self._shape)
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for some in row_blocks(self.n_points, size):
-            index = np.unravel_index(np.arange(some.start, some.stop), self._shape)
-            chosen = [(nodes[i], weights[i]) for i, (nodes, weights) in zip(index, self._axes, strict=True)]
-            yield self._chart(*(x for x, _ in chosen)), reduce(np.multiply, [w for _, w in chosen])
-
-
-class BoundaryRule(_Quadrature):
-    """A positive quadrature rule on a boundary part, with outward normals.
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundaryRule(Rule):
+    """A positive quadrature rule on a boundary part; blocks have outward unit normals (b, d) too.
 
     Weights are surface measure divided by the volume of the domain: interior and
-    boundary terms of a weak form are then divided by |Omega| alike. Where the
-    boundary is a pair of end points each of them has measure one.
+    boundary terms of a weak form are then divided by |Omega| alike. ``measure`` is the plain
+    length or area of the part; of end points in 1-D, their number.
     """
 
-    @property
-    @abstractmethod
-    def measure(self) -> float:
-        """Plain length or area of the part; the number of end points in 1-D."""
-
-    @abstractmethod
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Points (b, d), weights (b,) and outward unit normals (b, d), at most ``size`` at a time."""
+    measure: float
 
 
-class ListedBoundary(BoundaryRule):
+def tensor_rule(
+    axes: Sequence[tuple[FloatArray, FloatArray]], volume: float, chart: Callable[..., FloatArray] | None = None
+) -> Rule:
+    """A product of rules, nodes and weights of each; points are made block by block, never all at once.
+
+    ``chart`` turns nodes, row by row, into points; one-dimensional ones are coordinates without it.
+    """
+    shape = tuple(len(weights) for _, weights in axes)
+
+    def blocks(size: int) -> Iterator[tuple[FloatArray, ...]]:
+        for some in row_blocks(math.prod(shape), size):
+            index = np.unravel_index(np.arange(some.start, some.stop), shape)
+            nodes, weights = zip(*((x[i], w[i]) for i, (x, w) in zip(index, axes, strict=True)), strict=True)
+            yield np.stack(nodes, axis=1) if chart is None else chart(*nodes), reduce(np.multiply, weights)
+
+    return Rule(math.prod(shape), volume, blocks)
+
+
+def listed_rule(
+    pieces: Sequence[tuple[FloatArray, FloatArray, FloatArray]], volume: float, measure: float
+) -> BoundaryRule:
     """A boundary rule whose few points are simply listed: end points, faces of a box, circles, spheres.
 
     ``pieces`` are points (n, d), weights (n,) and outward normals (n, d) of each of them.
     """
-
-    measure = 0.0
-
-    def __init__(
-        self, pieces: Sequence[tuple[FloatArray, FloatArray, FloatArray]], volume: float, measure: float
-    ) -> None:
-        self._x, self._w, self._normal = (frozen(np.concatenate(column)) for column in zip(*pieces, strict=True))
-        self.volume, self.measure = volume, measure
-
-    @property
-    def n_points(self) -> int:
-        return len(self._w)
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        return ((self._x[some], self._w[some], self._normal[some]) for some in row_blocks(self.n_points, size))
+    listed = [frozen(np.concatenate(column)) for column in zip(*pieces, strict=True)]
+    n = len(listed[0])
+    return BoundaryRule(
+        n, volume, lambda size: (tuple(a[some] for a in listed) for some in row_blocks(n, size)), measure
+    )
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------
@@ -220,8 +187,8 @@ class Window(Table, sort="window is"):
         """beta (n,) and its gradient (d, n) at the points x (n, d)."""
 
     @abstractmethod
-    def bounds(self) -> tuple[float, float, float]:
-        """Bounds on beta, on the Euclidean norm of its gradient and on the Frobenius norm of D^2 beta."""
+    def bounds(self) -> tuple[float, float]:
+        """Bounds on beta and on the Euclidean norm of its gradient."""
 
     def degree(self, axis: int | None) -> int | None:
         """Degree of the polynomial that beta is along an axis, or in all when ``axis`` is None; None if it is none."""
@@ -236,11 +203,6 @@ class Window(Table, sort="window is"):
     def sup_gradient(self) -> float:
         """A bound on the Euclidean norm of grad beta, per unit of length."""
         return self.bounds()[1]
-
-    @property
-    def sup_curvature(self) -> float:
-        """A bound on the Frobenius norm of D^2 beta; infinite where there is none."""
-        return self.bounds()[2]
 
 
 def known_parts(parts: Sequence[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -339,11 +301,6 @@ class Domain(Table, sort="domain is"):
     def volume(self) -> float:
         """Length, area or volume in the user's units."""
 
-    @property
-    def is_convex(self) -> bool | None:
-        """Whether the domain is convex; None where that is not known."""
-        return None
-
     @abstractmethod
     def contains(self, x: FloatArray) -> Any:
         """Which of the points (N, d) lie in the closed domain, (N,) of bool."""
@@ -399,9 +356,9 @@ class Domain(Table, sort="domain is"):
         ``order`` are the points per axis that waves call for on the bounding box of the domain.
         """
 
-    def _wave(self, order: Order) -> FloatArray:
-        """Half phases per unit of length along each axis that a rule of this order carries, (d,)."""
-        return half_phases(per_axis("order", order, self.dimension)) / self.side
+    def wave(self, order: Order) -> FloatArray:
+        """The bandwidth per unit of length along each axis that a rule of this order carries, (d,)."""
+        return bandwidth_of(per_axis("order", order, self.dimension)) / self.side
 
     # -- the boundary -------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,19 @@ import numpy as np
 from ..core.checks import FloatArray, as_finite, as_number, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.pieces import grid_points
-from .base import Breaks, Domain, ListedBoundary, Order, TensorRule, Window, half_phases, known_parts, per_axis
+from .base import (
+    BoundaryRule,
+    Breaks,
+    Domain,
+    Order,
+    Rule,
+    Window,
+    bandwidth_of,
+    known_parts,
+    listed_rule,
+    per_axis,
+    tensor_rule,
+)
 from .pieces import BoxPieces
 from .rules import points_for_phase
 
@@ -69,10 +81,6 @@ class Box(Domain):
         return float(np.prod(self.side))
 
     @property
-    def is_convex(self) -> bool:
-        return True
-
-    @property
     def native_parts(self) -> tuple[str, ...]:
         return box_faces(self.dimension)
 
@@ -92,7 +100,7 @@ class Box(Domain):
         counts = per_axis("n", n, self.dimension, minimum=2)
         return grid_points(np.linspace(*axis) for axis in zip(self.lower, self.upper, counts, strict=True))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None) -> TensorRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.
 
         Parameters
@@ -113,7 +121,7 @@ class Box(Domain):
         """
         counts = per_axis("order", order, self.dimension)
         edges = self._edges(breaks)
-        return TensorRule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
+        return tensor_rule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         edges = self._edges(breaks)
@@ -145,26 +153,21 @@ class Box(Domain):
             edges.append(ends)
         return edges
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> ListedBoundary:
+    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         counts = per_axis("order", order, self.dimension)
         faces = [self._face(part, counts) for part in natives]
-        return ListedBoundary([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))
+        return listed_rule([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))
 
     def _face(self, part: str, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """Points, weights, normals and area of a face."""
-        axis, sign = "xyz".index(part[0]), 1.0 if part[1] == "+" else -1.0
-        others = [i for i in range(self.dimension) if i != axis]
-        area = float(np.prod(self.side[others]))
-        across = TensorRule([_composite(np.array([self.lower[i], self.upper[i]]), counts[i]) for i in others], area)
-        w = across.weights if others else np.ones(1)
-        x = np.empty((w.size, self.dimension))
-        x[:, axis] = self.upper[axis] if sign > 0.0 else self.lower[axis]
-        if others:
-            x[:, others] = across.points
-        normal = np.zeros_like(x)
-        normal[:, axis] = sign
+        axis, upper = "xyz".index(part[0]), part[1] == "+"
+        lines = [_composite(*line) for line in zip(self._edges(None), counts, strict=True)]
+        lines[axis] = (np.array([self.upper[axis] if upper else self.lower[axis]]), np.ones(1))
+        face = tensor_rule(lines, float(np.prod(np.delete(self.side, axis))))
+        normal = np.zeros((face.n_points, self.dimension))
+        normal[:, axis] = 1.0 if upper else -1.0
         # Area over volume is one over the side, also where the face is a point of measure one.
-        return x, w / self.side[axis], normal, area
+        return face.points, face.weights / self.side[axis], normal, face.volume
 
     def _native_window(self, natives: tuple[str, ...]) -> BoxWindow:
         return BoxWindow(self.lower, self.side, natives)
@@ -184,15 +187,14 @@ def Interval(a: float, b: float) -> Box:
 def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
     """Gauss-Legendre on each piece between the edges; nodes, and weights that sum to one."""
     lengths = np.diff(edges)
-    if lengths.size == 1:
-        counts = [order]
-    else:
-        counts = points_for_phase(half_phases([order]) * lengths / lengths.sum()).tolist()
+    counts = (
+        [order] if lengths.size == 1 else points_for_phase(bandwidth_of([order]) * lengths / lengths.sum()).tolist()
+    )
     nodes, weights = [], []
     for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True):
         t, w = np.polynomial.legendre.leggauss(n)
         nodes.append(0.5 * (a + b) + 0.5 * (b - a) * t)
-        weights.append(0.5 * w * ((b - a) / (edges[-1] - edges[0])) if lengths.size > 1 else 0.5 * w)
+        weights.append(0.5 * w * ((b - a) / (edges[-1] - edges[0])))
     return frozen(np.concatenate(nodes)), frozen(np.concatenate(weights))
 
 
@@ -201,9 +203,9 @@ class BoxWindow(Window):
     """beta = product of s_i for each chosen lower face and 1 - s_i for each upper one, s = (x - lower) / side.
 
     All faces give the paper's bubble prod_i s_i (1 - s_i). The bounds are
-    attained: the squared norms of gradient and Hessian are convex in
+    attained: the squared norm of the gradient is convex in
     t_i = 4 s_i (1 - s_i) on an axis with both faces, and affine in the square
-    of the factor on an axis with one, so they are largest where each of these
+    of the factor on an axis with one, so it is largest where each of these
     is 0 or 1. ``parts`` are the faces as x-, x+, y-, ...; all of them by default.
     """
 
@@ -232,26 +234,15 @@ class BoxWindow(Window):
     def degree(self, axis: int | None) -> int | None:
         return None if axis is None else sum(self._faces[axis])
 
-    def bounds(self) -> tuple[float, float, float]:
-        # Moduli of the factors and their two derivatives along each axis where a bound can be attained.
-        per_axis = []
-        for (low, high), side in zip(self._faces, self.side, strict=True):
-            if low and high:
-                per_axis.append([(0.0, 1.0 / side, 2.0 / side**2), (0.25, 0.0, 2.0 / side**2)])
-            elif low or high:
-                per_axis.append([(0.0, 1.0 / side, 0.0), (1.0, 1.0 / side, 0.0)])
-            else:
-                per_axis.append([(1.0, 0.0, 0.0)])
-        value = slope = bend = 0.0
-        for choice in itertools.product(*per_axis):
-            f, g, h = np.array(choice).T
-            value = max(value, float(f.prod()))
-            slope = max(slope, sum(float(g[i] * np.delete(f, i).prod()) ** 2 for i in range(f.size)))
-            second = sum(float(h[i] * np.delete(f, i).prod()) ** 2 for i in range(f.size))
-            for i, j in itertools.combinations(range(f.size), 2):
-                second += 2.0 * float(g[i] * g[j] * np.delete(f, [i, j]).prod()) ** 2
-            bend = max(bend, second)
-        return value, math.sqrt(slope), math.sqrt(bend)
+    def bounds(self) -> tuple[float, float]:
+        # Moduli of the factors and their derivatives, times the side, where a bound can be attained: by zeros per axis.
+        ends = ([(1.0, 0.0)], [(0.0, 1.0), (1.0, 1.0)], [(0.0, 1.0), (0.25, 0.0)])
+        value = slope = 0.0
+        for choice in itertools.product(*(ends[low + high] for low, high in self._faces)):
+            f, g = np.array(choice).T
+            steps = [float(g[i] / side * np.delete(f, i).prod()) for i, side in enumerate(self.side)]
+            value, slope = max(value, float(f.prod())), max(slope, math.hypot(*steps))
+        return value, slope
 
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         s = (x - self.lower) / self.side

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
-from .base import BoundaryRule, Breaks, Corner, Domain, Order, half_phases, raised
+from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, raised
 from .pieces import SimplexPieces, simplices_within
-from .rules import CellRule, FacetRule, cell_phases, grouped, points_for_phase, triangle_groups
+from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, triangle_groups
 
 #: Angles within this of pi are straight: the digits of a vertex allow no more.
-STRAIGHT = 1e-6
+_STRAIGHT = 1e-6
+#: Where edges are curved, tangents of neighbours miss each other by the error of the mesh.
+_STRAIGHT_CURVED = 0.05
 #: Corners sharper than this are approached by halving. Weaker ones are what straight edges make of a smooth
 #: curve; gradients grow there like r^-0.1 at most, which six points per direction see well enough.
-GRADED_FROM = math.pi + 0.2
+_GRADED_FROM = math.pi + 0.2
 #: Points per direction that a curved map adds to what the phase calls for.
 _CURVED_EXTRA = 2
 #: Times that curved cells are cut before they count as straight where a box cuts them: edges then stand off by 1/64 of
@@ -26,8 +29,29 @@ _CURVED_EXTRA = 2
 _FLATTENINGS = 3
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ring:
+    """A closed line of n boundary edges of a planar domain, which lies on their left.
+
+    Parameters
+    ----------
+    vertices, shown : (n, 2) arrays
+        First vertices of the edges, near the origin and in the user's coordinates.
+    labels : sequence of str
+        The part of each edge.
+    leaving, arriving : (n, 2) arrays
+        Directions in which each edge leaves its first vertex and arrives at its second; those of a straight one agree.
+    """
+
+    vertices: FloatArray
+    shown: FloatArray
+    labels: Sequence[str]
+    leaving: FloatArray
+    arriving: FloatArray
+
+
 class CellDomain(Domain):
-    """A union of lines, triangles or tetrahedra: rules, pieces and draws cell by cell."""
+    """A union of lines, triangles or tetrahedra: rules, pieces and draws cell by cell, corners from its outline."""
 
     curved: bool = False
 
@@ -42,19 +66,41 @@ class CellDomain(Domain):
         """Volumes of the cells, (m,)."""
 
     @abstractmethod
-    def _sharp(self) -> NDArray[np.bool_]:
-        """Which vertices of straight triangles are re-entrant corners to be approached by halving, (m, 3)."""
-
-    @abstractmethod
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
         """Nodes of the facets of native parts relative to ``lower``, (f, k, d)."""
+
+    def _outline(self) -> Sequence[Ring]:
+        """The boundary of a planar domain; empty where it has no corners to be known."""
+        return ()
+
+    def _corners(self) -> list[tuple[FloatArray, Corner]]:
+        return find_corners(self._outline(), _STRAIGHT_CURVED if self.curved else _STRAIGHT)
+
+    def reentrant_corners(self) -> tuple[Corner, ...]:
+        """Boundary vertices of a planar domain with an interior angle above pi.
+
+        Straight edges in one line count as one side. On a curved mesh the angle is
+        that between the tangents, and turns below 0.05 are put down to the mesh.
+        """
+        return tuple(corner for _, corner in self._corners())
+
+    def chord_height(self, parts: Sequence[str]) -> float:
+        heights = [0.0]
+        for ring in () if self.curved else self._outline():
+            chosen = np.isin(ring.labels, tuple(parts))
+            turn = np.abs(turns(ring.leaving, np.roll(ring.leaving, -1, axis=0)))
+            # Turns between a millionth and 0.2 are those of a smooth curve; three at least, or there is none.
+            smooth = chosen & np.roll(chosen, -1) & (turn > _STRAIGHT) & (turn < _GRADED_FROM - math.pi)
+            if smooth.sum() >= 3:
+                heights.append(float((np.linalg.norm(ring.leaving, axis=1) * turn)[smooth].max()) / 8.0)
+        return max(heights)
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         cells = rng.choice(len(self._volumes), size=n, p=self._volumes / self._volumes.sum())
         shares = uniform_barycentric(rng, n, self.dimension)
         return np.asarray(self.lower + np.einsum("nk,nkd->nd", shares, self._nodes[cells]))
 
-    def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True) -> CellRule:
+    def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True, extra: int = 0) -> Rule:
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
         The cells of a polygon are the triangles of a constrained Delaunay triangulation. Straight
@@ -62,29 +108,29 @@ class CellDomain(Domain):
         ``order`` points per axis of the bounding box. Those at a re-entrant corner are halved towards it,
         until they have 2^-20 of the domain's size, for integrands like r^(2 pi / omega - 2). Each costs
         about a thousand points; ``graded=False`` leaves that out. Second-order cells are integrated
-        through their own map.
+        through their own map. ``extra`` points per direction are added in every cell.
         """
-        return self._rule(order, graded, extra=0)
-
-    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> CellRule:
-        return self._rule(raised(order), graded=True, extra=2)
-
-    def _rule(self, order: Order, graded: bool, extra: int) -> CellRule:
-        wave, nodes = self._wave(order), self._nodes
+        wave, nodes = self.wave(order), self._nodes
         if self.dimension == 2 and not self.curved:
-            sharp = self._sharp() if graded else np.zeros(nodes.shape[:2], dtype=bool)
+            sharp = np.zeros(nodes.shape[:2], dtype=bool)
+            for vertex, corner in self._corners() if graded else ():
+                if corner.angle > _GRADED_FROM:
+                    sharp |= (nodes == vertex).all(axis=2)
             groups = triangle_groups(nodes, sharp, wave, extra)
         else:
             groups = grouped(nodes, self.dimension, self._counts(nodes, wave) + extra)
-        return CellRule(groups, self.lower, self.volume)
+        return cell_rule(groups, self.lower, self.volume)
+
+    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
+        return self.quadrature(raised(order), extra=2)
 
     def _counts(self, nodes: FloatArray, wave: FloatArray) -> NDArray[np.int64]:
         return points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
 
     def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
         nodes = self._facet_nodes(natives)
-        counts = self._counts(nodes, self._wave(order))
-        return FacetRule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
+        counts = self._counts(nodes, self.wave(order))
+        return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> SimplexPieces:
         return SimplexPieces.of(self._nodes, self.lower)
@@ -99,7 +145,7 @@ class CellDomain(Domain):
         cells = self.pieces().take(near)
         for _ in range(_FLATTENINGS if self.curved else 0):
             cells = cells.split()
-        return simplices_within(cells.corners(), self.lower, lower, upper, half_phases(order) / self.side)
+        return simplices_within(cells.corners(), self.lower, lower, upper, self.wave(order))
 
 
 def uniform_barycentric(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -117,62 +163,26 @@ def turns(before: FloatArray, after: FloatArray) -> FloatArray:
     return np.asarray(np.arctan2(cross, (before * after).sum(axis=1)))
 
 
-def find_corners(
-    rings: Sequence[FloatArray],
-    labels: Sequence[Sequence[str]],
-    shown: Sequence[FloatArray],
-    tangents: Sequence[tuple[FloatArray, FloatArray]] | None = None,
-    straight: float = STRAIGHT,
-) -> dict[tuple[int, int], Corner]:
-    """The re-entrant vertices of closed rings with the domain on their left, by ring and place in it.
-
-    Parameters
-    ----------
-    rings : sequence of (n, 2) arrays
-        Vertices, near the origin.
-    labels : sequence of sequences of str
-        The part of the edge that leaves each vertex.
-    shown : sequence of (n, 2) arrays
-        The same vertices in the user's coordinates.
-    tangents : sequence of pairs of (n, 2) arrays, optional
-        Directions in which each edge leaves its first vertex and arrives at its
-        second, where edges are curved.
-    straight : float
-        Angles within this of pi are no corners.
-    """
-    found: list[tuple[int, int, float, float]] = []
-    starts, ends = [], []
-    for i, ring in enumerate(rings):
-        leaving, arriving = (np.roll(ring, -1, axis=0) - ring,) * 2 if tangents is None else tangents[i]
-        turn = turns(np.roll(arriving, 1, axis=0), leaving)
+def find_corners(rings: Sequence[Ring], straight: float) -> list[tuple[FloatArray, Corner]]:
+    """Re-entrant vertices of an outline, near the origin and as corners; angles within ``straight`` of pi are none."""
+    angles, starts, ends = [], [np.empty((0, 2))], [np.empty((0, 2))]
+    for ring in rings:
+        turn = turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)
         # The tip of a slit turns by pi either way; its interior angle is 2 pi, never zero.
-        angle = np.where(turn > math.pi - straight, 2.0 * math.pi, math.pi - turn)
+        angles.append(np.where(turn > math.pi - straight, 2.0 * math.pi, math.pi - turn))
         # Sides, not edges: pieces that continue each other straight on are one.
-        vertices = ring[np.abs(turn) > straight]
-        starts.append(vertices)
-        ends.append(np.roll(vertices, -1, axis=0))
-        for place in np.flatnonzero(angle > math.pi + straight).tolist():
-            found.append((i, place, float(angle[place]), math.atan2(leaving[place, 1], leaving[place, 0])))
+        starts.append(ring.vertices[np.abs(turn) > straight])
+        ends.append(np.roll(starts[-1], -1, axis=0))
     a, b = np.concatenate(starts), np.concatenate(ends)
-    corners = {}
-    for i, k, omega, direction in found:
-        vertex = rings[i][k]
-        apart = ~((a == vertex).all(axis=1) | (b == vertex).all(axis=1))
-        reach = float(_distances(vertex, a[apart], b[apart]).min(initial=math.inf))
-        corners[i, k] = Corner(shown[i][k], omega, direction, reach, (labels[i][k], labels[i][k - 1]))
+    corners = []
+    for ring, angle in zip(rings, angles, strict=True):
+        for k in np.flatnonzero(angle > math.pi + straight).tolist():
+            vertex, direction = ring.vertices[k], math.atan2(ring.leaving[k, 1], ring.leaving[k, 0])
+            apart = ~((a == vertex).all(axis=1) | (b == vertex).all(axis=1))
+            reach = float(_distances(vertex, a[apart], b[apart]).min(initial=math.inf))
+            parts = (ring.labels[k], ring.labels[k - 1])
+            corners.append((vertex, Corner(ring.shown[k], float(angle[k]), direction, reach, parts)))
     return corners
-
-
-def chord_height(along: FloatArray, after: FloatArray, chosen: NDArray[np.bool_]) -> float:
-    """The largest distance between edges (n, 2) and the curve they are drawn for, from how they turn into the next.
-
-    Turns between a millionth and 0.2 are those of a smooth curve; three at least, or there is none.
-    """
-    turn = np.abs(turns(along, after))
-    smooth = chosen & (turn > STRAIGHT) & (turn < GRADED_FROM - math.pi)
-    if smooth.sum() < 3:
-        return 0.0
-    return float((np.linalg.norm(along, axis=1) * turn)[smooth].max()) / 8.0
 
 
 def _distances(p: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import ConvexHull
 
 from ..core.checks import FloatArray, IntArray, assign, frozen
 from ..core.codec import Stated
 from ..core.errors import ValueRangeError
 from ._locate import Locator
 from ._meshfile import read
-from ._topology import cell_volumes, checked_cells, followers, oriented, outer_facets, polygonal, suspicions, tagged
-from .base import BoundaryRule, Corner, ListedBoundary, Order
-from .cells import GRADED_FROM, STRAIGHT, CellDomain, chord_height, find_corners, uniform_barycentric
+from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged
+from .base import BoundaryRule, Order, listed_rule
+from .cells import CellDomain, Ring, uniform_barycentric
 from .rules import bernstein, determinants, shape_functions
-
-#: Where edges are curved, tangents of neighbours miss each other by the error of the mesh.
-_STRAIGHT_CURVED = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,15 +140,6 @@ class Mesh(CellDomain):
         return len(self.cells)
 
     @property
-    def is_convex(self) -> bool | None:
-        if self.dimension == 1:
-            return len(self._facets) == 2
-        if self.curved:
-            return None
-        hull = float(ConvexHull(self._local).volume)
-        return abs(hull - self.volume) <= 1e-9 * hull
-
-    @property
     def native_parts(self) -> tuple[str, ...]:
         return tuple(self.boundary)
 
@@ -223,9 +210,6 @@ class Mesh(CellDomain):
 
     # -- the boundary -------------------------------------------------------------------------------------------------
 
-    def _sharp(self) -> NDArray[np.bool_]:
-        return np.isin(self.cells, [node for node, corner in self._corners().items() if corner.angle > GRADED_FROM])
-
     def _chosen(self, natives: tuple[str, ...]) -> IntArray:
         """Nodes of the facets of native parts."""
         return np.asarray(self._facets[np.isin(self._tags, [self.native_parts.index(name) for name in natives])])
@@ -239,38 +223,18 @@ class Mesh(CellDomain):
         chosen = self._chosen(natives)
         normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
         ends = (self.points[chosen[:, 0]], np.full(len(chosen), 1.0 / self.volume), normal)
-        return ListedBoundary([ends], self.volume, float(len(chosen)))
+        return listed_rule([ends], self.volume, float(len(chosen)))
 
-    def chord_height(self, parts: Sequence[str]) -> float:
-        if self.dimension != 2 or self.curved:
-            return 0.0
-        chosen = np.isin(list(self._shown.values()), tuple(parts))[self._tags]
-        along = self._local[self._facets[:, 1]] - self._local[self._facets[:, 0]]
-        after = followers(self._facets)
-        return chord_height(along, along[after], chosen & chosen[after])
-
-    def reentrant_corners(self) -> tuple[Corner, ...]:
-        """Boundary vertices of a planar mesh with an interior angle above pi.
-
-        Straight facets in one line count as one side. On a curved mesh the angle is
-        that between the tangents, and turns below 0.05 are put down to the mesh.
-        """
-        return tuple(self._corners().values()) if self.dimension == 2 else ()
-
-    def _corners(self) -> dict[int, Corner]:
-        """Corners by the number of their node."""
+    def _outline(self) -> list[Ring]:
+        if self.dimension != 2:
+            return []
         leaving, arriving = _tangents(self._local, self._facets)
-        rings = _rings(self._facets, leaving, arriving)
-        shown = list(self._shown.values())
-        nodes = [self._facets[ring, 0] for ring in rings]
-        corners = find_corners(
-            [self._local[ring] for ring in nodes],
-            [[shown[self._tags[f]] for f in ring] for ring in rings],
-            [self.points[ring] for ring in nodes],
-            [(leaving[ring], arriving[ring]) for ring in rings],
-            _STRAIGHT_CURVED if self.curved else STRAIGHT,
-        )
-        return {int(nodes[i][k]): corner for (i, k), corner in corners.items()}
+        labels = np.array(list(self._shown.values()))[self._tags].tolist()
+        outline = []
+        for ring in _rings(self._facets, leaving, arriving):
+            nodes, names = self._facets[ring, 0], [labels[f] for f in ring]
+            outline.append(Ring(self._local[nodes], self.points[nodes], names, leaving[ring], arriving[ring]))
+        return outline
 
     # -- saving -------------------------------------------------------------------------------------------------------
 

@@ -170,23 +170,18 @@ def unit_rule(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     return grid_points(x for x, _ in lines), grid_points(w for _, w in lines).prod(axis=1)
 
 
-class PiecewiseRule(Rule):
-    """A rule on pieces of different sizes, each group with its own number of points."""
+def piecewise_rule(groups: Sequence[Pieces], wave: FloatArray, volume: float) -> Rule:
+    """A rule on pieces of different sizes, each group with the points that carry these waves."""
+    counted = [(pieces, pieces.counts(wave)) for pieces in groups if len(pieces)]
 
-    def __init__(self, groups: Sequence[tuple[Pieces, tuple[int, ...]]], volume: float) -> None:
-        self._groups = tuple((pieces, counts, _points(pieces, counts)) for pieces, counts in groups if len(pieces))
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return sum(len(pieces) * q for pieces, _, q in self._groups)
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for pieces, counts, q in self._groups:
-            for cells in row_blocks(len(pieces), max(size // q, 1)):
+    def blocks(size: int) -> Iterator[tuple[FloatArray, ...]]:
+        for pieces, counts in counted:
+            for cells in row_blocks(len(pieces), max(size // _points(pieces, counts), 1)):
                 x, w = pieces.take(cells).rule(counts)
-                x, w = x.reshape(-1, x.shape[-1]), w.ravel() / self.volume
+                x, w = x.reshape(-1, x.shape[-1]), w.ravel() / volume
                 yield from ((x[some], w[some]) for some in row_blocks(len(w), size))
+
+    return Rule(sum(len(pieces) * _points(pieces, counts) for pieces, counts in counted), volume, blocks)
 
 
 def _points(pieces: Pieces, counts: tuple[int, ...]) -> int:
@@ -194,11 +189,6 @@ def _points(pieces: Pieces, counts: tuple[int, ...]) -> int:
 
 
 # -- refinement --------------------------------------------------------------------------------------------------------
-
-
-def refined(roots: Pieces, function: Function, wave: FloatArray, rule: Rule) -> tuple[Rule, float]:
-    """A rule that resolves one function, and what it leaves unresolved: see :class:`Refinement`."""
-    return Refinement(roots, wave, rule)(function)
 
 
 class Refinement:
@@ -281,9 +271,7 @@ class Refinement:
             leaves.append(rest.take(~cut))
             used += int((~cut).sum()) * q
             rest = children.take(np.repeat(cut, k))
-        if len(rest):
-            leaves.append(rest)
-        return PiecewiseRule([(p, p.counts(wave)) for p in leaves if len(p)], rule.volume), error
+        return piecewise_rule([*leaves, rest], wave, rule.volume), error
 
     def _first(self) -> list[Iterable[_Cells]]:
         """The rule, a coarse look at the finest level, and a full one."""

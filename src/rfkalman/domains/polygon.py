@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
-from ..core.pieces import grid_points, in_blocks, row_blocks
+from ..core.pieces import in_blocks, row_blocks
 from .base import Corner, Window
-from .cells import GRADED_FROM, CellDomain, chord_height, find_corners, turns
+from .cells import CellDomain, Ring, turns
 from .rules import simplex_volumes
 
 
@@ -44,8 +45,8 @@ class Polygon(CellDomain):
     Examples
     --------
     >>> triangle = Polygon([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
-    >>> triangle.volume, triangle.parts, triangle.is_convex
-    (1.0, ('edge0', 'edge1', 'edge2'), True)
+    >>> triangle.volume, triangle.parts
+    (1.0, ('edge0', 'edge1', 'edge2'))
     """
 
     exterior: FloatArray
@@ -87,19 +88,17 @@ class Polygon(CellDomain):
         return sum(_signed_area(ring) for ring in self._rings)
 
     @property
-    def is_convex(self) -> bool:
-        return not self.holes and not self.reentrant_corners()
-
-    @property
     def native_parts(self) -> tuple[str, ...]:
         prefixes = ["", *(f"hole{i}." for i in range(len(self._rings) - 1))]
         return tuple(f"{p}edge{k}" for p, ring in zip(prefixes, self._rings, strict=True) for k in range(len(ring)))
 
-    def _labels(self) -> list[list[str]]:
-        """The names of the edges, ring by ring."""
-        ends = np.cumsum([len(ring) for ring in self._rings])
-        shown = list(self._shown.values())
-        return [shown[end - len(ring) : end] for end, ring in zip(ends, self._rings, strict=True)]
+    def _outline(self) -> list[Ring]:
+        names = iter(self._shown.values())
+        outline = []
+        for ring, shown in zip(self._rings, (self.exterior, *self.holes), strict=True):
+            along = np.roll(ring, -1, axis=0) - ring
+            outline.append(Ring(ring, shown, list(islice(names, len(ring))), along, along))
+        return outline
 
     def contains(self, x: FloatArray) -> Any:
         shapely = _shapely()
@@ -110,23 +109,15 @@ class Polygon(CellDomain):
         return inside
 
     def meets(self, lower: FloatArray, upper: FloatArray) -> bool:
-        if self.contains(grid_points(zip(lower, upper, strict=True))).any():
-            return True
         shapely = _shapely()
-        return bool(shapely.intersects(shapely.Polygon(self.exterior, self.holes), shapely.box(*lower, *upper)))
+        box = shapely.box(*(lower - self.lower), *(upper - self.lower))
+        return bool(shapely.dwithin(self._shape, box, float(self.slack.max())))
 
     @property
     def _edges(self) -> FloatArray:
         """Ends of the edges in the order of the native parts, the domain on their left, (E, 2, 2)."""
         rings = (self.exterior, *self.holes)
         return np.concatenate([np.stack([ring, np.roll(ring, -1, axis=0)], axis=1) for ring in rings])
-
-    def _sharp(self) -> NDArray[np.bool_]:
-        sharp = np.zeros(self._nodes.shape[:2], dtype=bool)
-        for (ring, k), corner in self._corners().items():
-            if corner.angle > GRADED_FROM:
-                sharp |= (self._nodes == self._rings[ring][k]).all(axis=2)
-        return sharp
 
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
         return (self._edges - self.lower)[np.isin(self.native_parts, natives)]
@@ -135,51 +126,28 @@ class Polygon(CellDomain):
         edges = self._edges
         return PolygonWindow(edges[np.isin(self.native_parts, natives)], edges[:, 0], float(self.side.max()))
 
-    def chord_height(self, parts: Sequence[str]) -> float:
-        heights = [0.0]
-        for ring, names in zip(self._rings, self._labels(), strict=True):
-            chosen = np.isin(names, tuple(parts))
-            along = np.roll(ring, -1, axis=0) - ring
-            heights.append(chord_height(along, np.roll(along, -1, axis=0), chosen & np.roll(chosen, -1)))
-        return max(heights)
-
-    def reentrant_corners(self) -> tuple[Corner, ...]:
-        return tuple(self._corners().values())
-
     def joints(self) -> tuple[tuple[FloatArray, float, frozenset[str]], ...]:
         found = []
-        for ring, shown, names in zip(self._rings, [self.exterior, *self.holes], self._labels(), strict=True):
-            leaving = np.roll(ring, -1, axis=0) - ring
-            angles = math.pi - turns(np.roll(leaving, 1, axis=0), leaving)
+        for ring in self._outline():
+            angles = math.pi - turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)
             for k, angle in enumerate(angles.tolist()):
-                if names[k] != names[k - 1]:
-                    found.append((shown[k], angle, frozenset((names[k], names[k - 1]))))
+                names = frozenset((ring.labels[k], ring.labels[k - 1]))
+                if len(names) == 2:
+                    found.append((ring.shown[k], angle, names))
         return tuple(found)
 
-    def _corners(self) -> dict[tuple[int, int], Corner]:
-        return find_corners(self._rings, self._labels(), [self.exterior, *self.holes])
-
     def free_ray(self, corner: Corner) -> float | None:
-        omega = corner.angle
+        shapely = _shapely()
         # The bisector first, then rays alternately to its two sides.
         steps = np.arange(1, 16) / 16.0
         fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
-        edges = self._edges
-        apart = np.abs(edges - corner.vertex) > self.slack
-        others = edges[np.all(apart.any(axis=2), axis=1)] - corner.vertex
-        for cut in omega + fractions * (2.0 * math.pi - omega):
-            angle = corner.direction + float(cut)
-            along = others @ np.array([math.cos(angle), math.sin(angle)])
-            across = others @ np.array([-math.sin(angle), math.cos(angle)])
-            # A segment with an end on each side of the ray's line meets that line at a mean of its two positions.
-            straddles = across.min(axis=1) * across.max(axis=1) <= 0.0
-            where = along[:, 0] * across[:, 1] - along[:, 1] * across[:, 0]
-            ahead = np.where(
-                across[:, 1] == across[:, 0], along.max(axis=1), where * np.sign(across[:, 1] - across[:, 0])
-            )
-            if not (straddles & (ahead >= 0.0)).any():
-                return float(cut)
-        return None
+        cuts = corner.angle + fractions * (2.0 * math.pi - corner.angle)
+        angles, vertex = corner.direction + cuts, corner.vertex - self.lower
+        ends = vertex + 2.0 * self.side.sum() * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        rays = shapely.linestrings(np.stack([np.broadcast_to(vertex, ends.shape), ends], axis=1))
+        # A free ray has one point in common with the polygon, the vertex.
+        free = shapely.get_type_id(shapely.intersection(self._shape, rays)) == shapely.GeometryType.POINT
+        return float(cuts[np.argmax(free)]) if free.any() else None
 
 
 def _triangulated(shapely: ModuleType, shape: Any, rings: Sequence[FloatArray]) -> FloatArray:
@@ -302,8 +270,7 @@ class PolygonWindow(Window):
     largest rho_i bounds beta. The weights (beta / rho_i)^(m+1) of
     grad rho_i in grad beta sum to at most 1, so the steepest rho_i bounds the
     gradient, generously where edges are short. At the ends of the edges
-    the second derivative grows like 1 / distance: no curvature bound holds,
-    and ``sup_curvature`` is infinite.
+    the second derivative grows like 1 / distance.
 
     Parameters
     ----------
@@ -397,7 +364,7 @@ class PolygonWindow(Window):
         gradient /= self.size
         return beta, gradient
 
-    def bounds(self) -> tuple[float, float, float]:
+    def bounds(self) -> tuple[float, float]:
         first, L, normal, middle = self._edges
         largest = self._joined(self._trimmed(self.vertices)[-1].max(axis=0)[None])[0][0]
         y = (self.vertices[:, None, :] - first) / self.size
@@ -405,4 +372,4 @@ class PolygonWindow(Window):
         f = np.abs(np.einsum("nek,ek->ne", y, normal)).max(axis=0)
         # |grad h| <= |grad t| + |f|, and |f nu + h grad h| <= rho sqrt(1 + |grad h|^2).
         steepest = float(np.sqrt(1.0 + (2.0 * farthest / L + f) ** 2).max()) / self.size
-        return float(largest), steepest, math.inf
+        return float(largest), steepest

@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, IntArray, frozen
-from ..core.errors import ValueRangeError
 from ..core.pieces import in_blocks, row_blocks
 from .base import BoundaryRule, Rule
 
@@ -107,22 +106,16 @@ def reference_rule(dimension: int, n: int) -> tuple[FloatArray, FloatArray]:
     >>> xi.shape, round(float(w.sum()), 12), round(float(w @ xi[:, 0]), 12)
     ((9, 2), 0.5, 0.166666666667)
     """
-    if dimension == 0:
-        return frozen(np.zeros((1, 0))), frozen(np.ones(1))
-    u, wu = gauss(n, 0)
-    if dimension == 1:
-        return frozen(u[:, None].copy()), wu
-    v, wv = gauss(n, 1)
-    if dimension == 2:
-        xi = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], n, axis=1)], axis=-1)
-        return frozen(xi.reshape(-1, 2)), frozen(np.outer(wv, wu).ravel())
-    s, ws = gauss(n, 2)
-    shrink = (1.0 - s)[:, None, None]
-    a = shrink * (1.0 - v)[None, :, None] * u
-    b = np.broadcast_to(shrink * v[None, :, None], a.shape)
-    c = np.broadcast_to(s[:, None, None], a.shape)
-    w = ws[:, None, None] * wv[None, :, None] * wu
-    return frozen(np.stack([a, b, c], axis=-1).reshape(-1, 3)), frozen(w.ravel())
+    return _collapsed([gauss(n, power) for power in reversed(range(dimension))])
+
+
+def _collapsed(lines: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[FloatArray, FloatArray]:
+    """Points and weights of a product rule collapsed onto the simplex; lines from the last coordinate to the first."""
+    xi, shrink, weights = np.zeros((1, 0)), np.ones(1), np.ones(1)
+    for v, w in lines:
+        xi = np.column_stack([np.outer(shrink, v).ravel(), np.repeat(xi, len(v), axis=0)])
+        shrink, weights = np.outer(shrink, 1.0 - v).ravel(), np.outer(weights, w).ravel()
+    return frozen(xi), frozen(weights)
 
 
 @lru_cache(maxsize=256)
@@ -134,22 +127,15 @@ def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     the tip. Exact to degree 2 min(counts) - 1. Serves integrands like
     r^(2 pi / omega - 2) at a corner of angle omega.
     """
-    points, weights = [], []
-    edges = [1.0 - 0.5**k for k in range(len(counts))]
-    for n, (a, b) in zip(counts, [*pairwise(edges), (edges[-1], 1.0)], strict=True):
-        u, wu = gauss(n + _ACROSS, 0)
-        if b < 1.0:
-            # One point more pays for the factor 1 - v, which the tip's own rule carries in its weight.
-            t, wt = gauss(n + 1, 0)
-            v = a + (b - a) * t
-            wv = (b - a) * wt * (1.0 - v)
-        else:
-            t, wt = gauss(n + _ACROSS, 1)
-            v = a + (b - a) * t
-            wv = (b - a) ** 2 * wt
-        layer = np.stack([np.outer(1.0 - v, u), np.repeat(v[:, None], u.size, axis=1)], axis=-1)
-        points.append(layer.reshape(-1, 2))
-        weights.append(np.outer(wv, wu).ravel())
+    layers = []
+    edges = [*(1.0 - 0.5**k for k in range(len(counts))), 1.0]
+    for n, (a, b) in zip(counts, pairwise(edges), strict=True):
+        # One point more pays for the factor 1 - v, which the tip's own rule carries in its weight.
+        t, wt = gauss(n + 1, 0) if b < 1.0 else gauss(n + _ACROSS, 1)
+        v = a + (b - a) * t
+        wv = (b - a) * wt * (1.0 - v if b < 1.0 else b - a)
+        layers.append(_collapsed([(v, wv), gauss(n + _ACROSS, 0)]))
+    points, weights = zip(*layers, strict=True)
     return frozen(np.concatenate(points)), frozen(np.concatenate(weights))
 
 
@@ -210,101 +196,77 @@ def densities(nodes: FloatArray, xi: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Cells that share a reference rule: nodes (m, k, d) relative to an origin, reference points and weights.
-
-    ``index`` (m,) numbers the cells for messages.
-    """
+    """Cells that share a reference rule: nodes (m, k, d) relative to an origin, reference points and weights."""
 
     nodes: FloatArray
     xi: FloatArray
     weights: FloatArray
-    index: IntArray
 
     @property
     def is_second_order(self) -> bool:
         """Whether the cells have a node on every edge."""
         return bool(self.nodes.shape[1] > self.xi.shape[1] + 1)
 
-    def chunks(self, size: int) -> Iterator[tuple[slice, FloatArray, FloatArray, FloatArray]]:
-        """Cells, points (c, q, d), Jacobians (c, q or 1, d, t) and reference weights (q,), at most ``size`` points."""
+    def chunks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Points (c, q, d), Jacobians (c, q or 1, d, t) and reference weights (q,), at most ``size`` points."""
         q = len(self.weights)
         N, slopes = shape_functions(self.xi, self.is_second_order)
         for cells in row_blocks(len(self.nodes), max(size // q, 1)):
             nodes = self.nodes[cells]
             for some in row_blocks(q, size):
                 slope = slopes[some] if self.is_second_order else slopes[:1]
-                jacobian = np.einsum("qkt,ckd->cqdt", slope, nodes, optimize=True)
-                yield cells, N[some] @ nodes, jacobian, self.weights[some]
+                yield N[some] @ nodes, np.einsum("qkt,ckd->cqdt", slope, nodes, optimize=True), self.weights[some]
 
 
-class _Groups:
-    """What rules on groups of cells have in common; nodes are relative to ``origin``."""
-
-    def __init__(self, groups: Sequence[Group], origin: FloatArray, volume: float) -> None:
-        self._groups = tuple(group for group in groups if len(group.nodes))
-        self._origin = origin
-        self.volume = volume
-
-    @property
-    def n_points(self) -> int:
-        return sum(len(group.nodes) * len(group.weights) for group in self._groups)
+def _count(groups: Sequence[Group]) -> int:
+    return sum(len(group.nodes) * len(group.weights) for group in groups)
 
 
-class CellRule(_Groups, Rule):
+def cell_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> Rule:
     """A rule on many cells, mapped cell by cell from a few reference rules as the points are asked for."""
 
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for group in self._groups:
-            for cells, x, jacobian, weights in group.chunks(size):
-                density = determinants(jacobian)
-                if not (density > 0.0).all():
-                    bad = group.index[cells][np.flatnonzero(~(density > 0.0).all(axis=1))[0]]
-                    raise ValueRangeError(folded(int(bad)))
-                w = density * (weights / self.volume)
-                yield self._origin + x.reshape(-1, x.shape[-1]), w.ravel()
+    def blocks(size: int) -> Iterator[tuple[FloatArray, ...]]:
+        for group in groups:
+            for x, jacobian, weights in group.chunks(size):
+                w = determinants(jacobian) * (weights / volume)
+                yield origin + x.reshape(-1, x.shape[-1]), w.ravel()
+
+    return Rule(_count(groups), volume, blocks)
 
 
-class FacetRule(_Groups, BoundaryRule):
+def facet_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> BoundaryRule:
     """A rule on boundary facets: edges with the domain on their left, or triangles counter-clockwise from outside."""
 
-    @property
-    def measure(self) -> float:
-        total = 0.0
-        for group in self._groups:
-            for _, _, jacobian, weights in group.chunks(65536):
-                stretch = np.linalg.norm(_area_vectors(jacobian), axis=-1)
-                # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
-                straight = not group.is_second_order
-                total += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
-        return total
-
-    def blocks(self, size: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        for group in self._groups:
-            for _, x, jacobian, weights in group.chunks(size):
+    def blocks(size: int) -> Iterator[tuple[FloatArray, ...]]:
+        for group in groups:
+            for x, jacobian, weights in group.chunks(size):
                 d = x.shape[-1]
-                area = _area_vectors(jacobian)
+                area = area_vectors(jacobian)
                 stretch = np.linalg.norm(area, axis=-1)
                 normal = np.broadcast_to(area / stretch[..., None], x.shape)
-                w = stretch * (weights / self.volume)
-                yield self._origin + x.reshape(-1, d), w.ravel(), normal.reshape(-1, d)
+                w = stretch * (weights / volume)
+                yield origin + x.reshape(-1, d), w.ravel(), normal.reshape(-1, d)
+
+    measure = 0.0
+    for group in groups:
+        for _, jacobian, weights in group.chunks(65536):
+            stretch = np.linalg.norm(area_vectors(jacobian), axis=-1)
+            # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
+            straight = not group.is_second_order
+            measure += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
+    return BoundaryRule(_count(groups), volume, blocks, measure)
 
 
-def _area_vectors(jacobian: FloatArray) -> FloatArray:
-    """Outward normals times the stretch of the map, (c, q, d)."""
+def area_vectors(jacobian: FloatArray) -> FloatArray:
+    """Outward normals times the stretch of maps with these Jacobians (..., d, d - 1), (..., d)."""
     if jacobian.shape[-2] == 2:
         return np.stack([jacobian[..., 1, 0], -jacobian[..., 0, 0]], axis=-1)
     return np.cross(jacobian[..., :, 0], jacobian[..., :, 1])
 
 
-def grouped(nodes: FloatArray, t: int, counts: IntArray, index: IntArray | None = None) -> list[Group]:
+def grouped(nodes: FloatArray, t: int, counts: IntArray) -> list[Group]:
     """Cells (m, k, d) of dimension t sorted into groups by the points per direction each one needs, (m,)."""
-    numbers = np.arange(len(nodes)) if index is None else index
-    groups = []
-    for n in np.unique(counts):
-        chosen = counts == n
-        xi, weights = reference_rule(t, int(n))
-        groups.append(Group(nodes[chosen], xi, weights, numbers[chosen]))
-    return groups
+    return [Group(nodes[counts == n], *reference_rule(t, int(n))) for n in np.unique(counts)]
 
 
 def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: FloatArray, extra: int) -> list[Group]:
@@ -319,7 +281,6 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
     extra : int
         Points per direction beyond what the phase calls for.
     """
-    index = np.arange(len(triangles))
     size = float(np.ptp(triangles, axis=(0, 1)).max())
     while True:
         phases = cell_phases(triangles, wave)
@@ -332,9 +293,8 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
         flags = [singular[cut] & kept for kept in np.eye(4, 3, dtype=bool)]
         triangles = np.concatenate([triangles[~cut], *children(triangles[cut]).transpose(1, 0, 2, 3)])
         singular = np.concatenate([singular[~cut], *flags])
-        index = np.concatenate([index[~cut], np.tile(index[cut], 4)])
     plain = ~singular.any(axis=1)
-    groups = grouped(triangles[plain], 2, counts[plain] + extra, index[plain])
+    groups = grouped(triangles[plain], 2, counts[plain] + extra)
     # Turned so that the corner is the vertex towards which the rule is graded.
     shift = (np.argmax(singular[~plain], axis=1)[:, None] + np.arange(1, 4)) % 3
     turned = np.take_along_axis(triangles[~plain], shift[:, :, None], axis=1)
@@ -342,9 +302,8 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
     halvings = np.clip(HALVINGS + np.floor(np.log2(reach / size)), 4, HALVINGS).astype(np.int64)
     for n, depth in np.unique(np.stack([counts[~plain], halvings], axis=1), axis=0).tolist():
         layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
-        xi, weights = graded_triangle(tuple(layers.tolist()))
         chosen = (counts[~plain] == n) & (halvings == depth)
-        groups.append(Group(turned[chosen], xi, weights, index[~plain][chosen]))
+        groups.append(Group(turned[chosen], *graded_triangle(tuple(layers.tolist()))))
     return groups
 
 
@@ -375,11 +334,3 @@ def children(v: FloatArray) -> FloatArray:
             (ac, bd, bc, ab),
         ]
     return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
-
-
-def folded(cell: int) -> str:
-    """The message for a cell that its own map turns inside out."""
-    return (
-        f"Cell {cell} of the mesh is folded: its map from the reference cell has a zero or negative Jacobian. "
-        "Optimise the high-order mesh (gmsh: Mesh.HighOrderOptimize = 2), or mesh the place more finely."
-    )

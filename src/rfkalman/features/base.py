@@ -11,7 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from functools import reduce
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -54,8 +55,8 @@ class Recipe(ABC):
         return RecipeSum((self, other)) if isinstance(other, Recipe) else NotImplemented
 
 
-#: Bounds on |phi_j|, |grad phi_j| and the Frobenius norm of D^2 phi_j, (M,) each.
-Bounds = tuple[FloatArray, FloatArray, FloatArray]
+#: Two arrays: values (n, M) and gradients (d, n, M), or bounds on |phi_j| and on |grad phi_j|, (M,) each.
+Pair = tuple[FloatArray, FloatArray]
 
 
 class FeatureMap(Table, sort="features are"):
@@ -71,6 +72,10 @@ class FeatureMap(Table, sort="features are"):
     lower: FloatArray
     side: FloatArray
 
+    def __post_init__(self) -> None:
+        lower = as_finite("lower", self.lower, (None,))
+        assign(self, lower=lower, side=as_finite("side", self.side, lower.shape))
+
     @property
     def dimension(self) -> int:
         """Number of coordinates, d."""
@@ -79,24 +84,32 @@ class FeatureMap(Table, sort="features are"):
     @property
     def nested(self) -> dict[str, FeatureMap]:
         """The maps of which this one is made, by the label under which their arrays are saved; none for most."""
-        return {}
+        return {name: entry for name, entry in self._entries().items() if isinstance(entry, FeatureMap)}
 
     @property
-    @abstractmethod
     def n_features(self) -> int:
-        """Raw feature count, M."""
+        """Raw feature count, M; of a map made of others, theirs together."""
+        return sum(part.n_features for part in self.nested.values())
 
-    @abstractmethod
     def __call__(self, x: FloatArray) -> FloatArray:
         """Phi at the points x (n, d): a new C-ordered (n, M) array."""
+        return self.jet(x, slopes=False)[0]
 
     @abstractmethod
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values (n, M) and exact gradients (d, n, M) at the points x (n, d), for little more than the values."""
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        """Values (n, M) and exact gradients (d, n, M) at the points x (n, d), for little more than the values.
+
+        Without ``slopes`` there are no gradients: an array (0, n, M).
+        """
+
+    def _blank(self, x: FloatArray, slopes: bool) -> Pair:
+        """Zeros in the shape of a jet, for what is filled in part by part."""
+        shape = (len(x), self.n_features)
+        return np.zeros(shape), np.zeros((self.dimension if slopes else 0, *shape))
 
     @abstractmethod
-    def bounds(self) -> Bounds:
-        """``sup_values``, ``sup_gradients`` and ``sup_curvatures`` at once."""
+    def bounds(self) -> Pair:
+        """``sup_values`` and ``sup_gradients`` at once."""
 
     @property
     def sup_values(self) -> FloatArray:
@@ -109,11 +122,6 @@ class FeatureMap(Table, sort="features are"):
         return self.bounds()[1]
 
     @property
-    def sup_curvatures(self) -> FloatArray:
-        """A bound on the Frobenius norm of D^2 phi_j, (M,); infinite where the gradient jumps inside the domain."""
-        return self.bounds()[2]
-
-    @property
     def envelope(self) -> float:
         """The paper's E_Phi: sum of squared ``sup_values``, a bound on |Phi(x)|^2."""
         return float(np.square(self.sup_values).sum())
@@ -122,11 +130,6 @@ class FeatureMap(Table, sort="features are"):
     def gradient_envelope(self) -> float:
         """The paper's G_Phi: sum of squared ``sup_gradients``."""
         return float(np.square(self.sup_gradients).sum())
-
-    @property
-    def curvature_envelope(self) -> float:
-        """Sum of squared ``sup_curvatures``."""
-        return float(np.square(self.sup_curvatures).sum())
 
     @property
     def zero_parts(self) -> frozenset[str]:
@@ -209,24 +212,16 @@ def unprefixed(prefix: str, arrays: Mapping[str, FloatArray]) -> dict[str, Float
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-_Recipe = TypeVar("_Recipe", bound=Recipe)
-
-
-def reseeded(recipe: _Recipe, *key: int) -> _Recipe:
+def reseeded(value: Any, *key: int) -> Any:
     """The recipe with every seed in it, nested ones included, replaced by one derived from it and the key."""
-    value: Any = recipe
-    if not is_dataclass(value):
-        return recipe
-    changes: dict[str, Any] = {}
-    for entry in fields(value):
-        value = getattr(recipe, entry.name)
-        if entry.name == "seed":
-            changes["seed"] = int(np.random.SeedSequence([value, *key]).generate_state(1, np.uint64)[0])
-        elif isinstance(value, Recipe):
-            changes[entry.name] = reseeded(value, *key)
-        elif isinstance(value, tuple) and value and all(isinstance(part, Recipe) for part in value):
-            changes[entry.name] = tuple(reseeded(part, *key) for part in value)
-    return replace(recipe, **changes)  # type: ignore[type-var]
+    if isinstance(value, tuple):
+        return tuple(reseeded(part, *key) for part in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {entry.name: reseeded(getattr(value, entry.name), *key) for entry in fields(value)}
+    if "seed" in changes:
+        changes["seed"] = int(np.random.SeedSequence([changes["seed"], *key]).generate_state(1, np.uint64)[0])
+    return replace(value, **changes)
 
 
 def check_draw(recipe: Any) -> None:
@@ -236,14 +231,13 @@ def check_draw(recipe: Any) -> None:
         assign(recipe, length_scale=as_length_scale(recipe.length_scale))
 
 
-def as_recipe(taker: str, recipe: Any, call: str) -> Recipe:
-    """A recipe handed to ``taker``; ``call`` shows how to bind the result."""
+def check_inner(taker: str, recipe: Any, call: str) -> None:
+    """Refuse what is no recipe, handed to ``taker``; ``call`` shows how to bind the result."""
     if not isinstance(recipe, Recipe):
         raise ValueRangeError(
             f"{taker} takes a recipe, such as GaussianRFF(...); got a {type(recipe).__name__}. "
             f"Bind afterwards: {call}.bind(domain)."
         )
-    return recipe
 
 
 def require_box(domain: Domain, what: str) -> None:
@@ -253,12 +247,6 @@ def require_box(domain: Domain, what: str) -> None:
             f"{what}, but the domain is a {type(domain).__name__}; use GaussianRFF there, or describe the domain as a "
             "Box."
         )
-
-
-def check_box(features: FeatureMap) -> None:
-    """Check the bounding box that a map is bound to."""
-    lower = as_finite("lower", features.lower, (None,))
-    assign(features, lower=lower, side=as_finite("side", features.side, lower.shape))
 
 
 def predicted_rank(side: FloatArray, length_scale: float | FloatArray, floor: float) -> float:
@@ -313,7 +301,7 @@ class RidgeMap(FeatureMap):
     offsets: FloatArray
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)  # by name: a slotted dataclass is a new class, which super() does not see
         weights = as_finite("weights", self.weights, (None, self.lower.size))
         # One memory order, whatever arrived: the product below then gives a restored map the same bits.
         assign(self, weights=frozen(np.asfortranarray(weights)))
@@ -324,12 +312,8 @@ class RidgeMap(FeatureMap):
         return int(self.offsets.size)
 
     @abstractmethod
-    def activate(self, z: FloatArray) -> FloatArray:
-        """sigma(z), in place where possible."""
-
-    @abstractmethod
-    def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """sigma(z) and sigma'(z), in place where possible."""
+    def activate(self, z: FloatArray, slopes: bool) -> Pair:
+        """sigma(z) and, with ``slopes``, sigma'(z), in place where possible; without, anything for the second."""
 
     def _local(self, x: FloatArray) -> FloatArray:
         """Coordinates from the lower corner."""
@@ -340,14 +324,11 @@ class RidgeMap(FeatureMap):
         z += self.offsets
         return z
 
-    def __call__(self, x: FloatArray) -> FloatArray:
-        return self.activate(self._argument(x))
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, slopes = self.activate_with_slope(self._argument(x))
-        gradients = np.empty((self.dimension, *values.shape))
-        for along_axis, w in zip(gradients, self.weights.T, strict=True):
-            np.multiply(slopes, w, out=along_axis)
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, slope = self.activate(self._argument(x), slopes)
+        gradients = np.empty((self.dimension if slopes else 0, *values.shape))
+        for axis, along_axis in enumerate(gradients):
+            np.multiply(slope, self.weights[:, axis], out=along_axis)
         return values, gradients
 
     @property
@@ -415,20 +396,13 @@ class FeatureSum(FeatureMap):
     def nested(self) -> dict[str, FeatureMap]:
         return {str(i): part for i, part in enumerate(self.parts)}
 
-    @property
-    def n_features(self) -> int:
-        return sum(self.sizes)
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = zip(*(part.jet(x, slopes) for part in self.parts), strict=True)
+        return np.concatenate(values, axis=1), np.concatenate(gradients, axis=2)
 
-    def __call__(self, x: FloatArray) -> FloatArray:
-        return np.concatenate([part(x) for part in self.parts], axis=1)
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        jets = [part.jet(x) for part in self.parts]
-        return np.concatenate([v for v, _ in jets], axis=1), np.concatenate([g for _, g in jets], axis=2)
-
-    def bounds(self) -> Bounds:
-        values, gradients, curvatures = zip(*(part.bounds() for part in self.parts), strict=True)
-        return np.concatenate(values), np.concatenate(gradients), np.concatenate(curvatures)
+    def bounds(self) -> Pair:
+        values, gradients = zip(*(part.bounds() for part in self.parts), strict=True)
+        return np.concatenate(values), np.concatenate(gradients)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -457,17 +431,28 @@ class FeatureSum(FeatureMap):
 def times_window(
     values: FloatArray, gradients: Iterable[FloatArray], window: FloatArray, slopes: Iterable[FloatArray]
 ) -> None:
-    """Multiply a jet in place, (n, M) and (n, M) per axis, by a function (n,) with slopes (n,): the product rule."""
-    for along_axis, slope in zip(gradients, slopes, strict=True):
+    """Multiply a jet in place, (n, M) and (n, M) per axis, by a function (n,) with slopes (n,): the product rule.
+
+    Where there are no gradients, the values alone.
+    """
+    for along_axis, slope in zip(gradients, slopes, strict=False):
         along_axis *= window[:, None]
         along_axis += slope[:, None] * values
     values *= window[:, None]
 
 
+def product_jet(lines: Sequence[Pair], slopes: bool = True) -> Pair:
+    """The product of functions of one coordinate each, given with their slopes, and (if asked) its gradient."""
+
+    def product(axis: int) -> FloatArray:
+        return reduce(np.multiply, [line[int(i == axis)] for i, line in enumerate(lines)])
+
+    values = product(-1)
+    return values, np.stack([product(i) for i in range(len(lines))]) if slopes else np.empty((0, *values.shape))
+
+
 #: Largest slope of the step, attained at 1/2.
 LARGEST_SLOPE = 630.0 / 256.0
-#: Largest second derivative: 2520 v^3 (1 - 2u) with v = u (1 - u), at (1 - 2u)^2 = 1/7.
-LARGEST_BEND = 2520.0 * (3.0 / 14.0) ** 3 / 7.0**0.5
 
 
 def smooth_step(u: FloatArray) -> tuple[FloatArray, FloatArray]:

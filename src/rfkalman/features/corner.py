@@ -13,7 +13,7 @@ from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.errors import ValueRangeError
 from ..core.streams import stream
 from ..domains.base import Domain
-from .base import Bounds, FeatureMap, Recipe, check_box, check_draw, smooth_step, times_window, whole_bandwidth
+from .base import FeatureMap, Pair, Recipe, check_draw, smooth_step, times_window, whole_bandwidth
 from .fourier import FourierMap
 
 ComplexArray = NDArray[np.complex128]
@@ -137,7 +137,7 @@ class CornerMap(FeatureMap):
     kind: ClassVar[str] = "corner"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         vertices = as_finite("vertices", self.vertices, (None, 2))
         C = len(vertices)
         weights = as_finite("weights", self.weights, (C, None, 2))
@@ -150,38 +150,27 @@ class CornerMap(FeatureMap):
         return int(self.phases.size)
 
     @property
-    def exponents(self) -> FloatArray:
-        """pi / omega of each corner, (C,)."""
-        return math.pi / self.angles
-
-    @property
     def size(self) -> float:
         """The unit of length of zeta: the longest side of the bounding box."""
         return float(self.side.max())
 
-    def zeta(self, x: FloatArray, corner: int) -> ComplexArray:
-        """The conformal variable of one corner at the points x (n, 2), (n,): real and imaginary part are harmonic.
+    def conformal(self, x: FloatArray, corner: int) -> tuple[ComplexArray, ComplexArray, FloatArray]:
+        """zeta of one corner at the points x (n, 2), d zeta / d(x + iy) and the distance to the vertex, (n,) each.
 
-        The imaginary part vanishes on both edges of the corner.
+        Real and imaginary part of zeta are harmonic, the latter vanishes on both edges of the corner. At the vertex
+        the derivative is NaN.
         """
-        return self._conformal(x, corner)[0]
-
-    def _conformal(self, x: FloatArray, corner: int) -> tuple[ComplexArray, ComplexArray, FloatArray]:
-        """zeta, d zeta / d(x + iy) (NaN at the vertex) and the distance to the vertex, (n,) each."""
         y = x - self.vertices[corner]
         r = np.hypot(y[:, 0], y[:, 1])
         # The principal argument jumps at -pi; measured from the ray opposite to the cut it jumps on the cut.
         middle = self.directions[corner] + self.cuts[corner] - math.pi
         c, s = math.cos(middle), math.sin(middle)
         angle = np.arctan2(c * y[:, 1] - s * y[:, 0], c * y[:, 0] + s * y[:, 1]) + (self.cuts[corner] - math.pi)
-        a = float(self.exponents[corner])
+        a = math.pi / float(self.angles[corner])
         zeta = (r / self.size) ** a * np.exp(1j * (a * angle))
         # zeta' = a zeta / z, with z = r e^{i (angle + direction)}.
         rate = np.divide(a * (r / self.size) ** a, r, out=np.full_like(r, np.nan), where=r > 0.0)
         return zeta, rate * np.exp(1j * ((a - 1.0) * angle - self.directions[corner])), r
-
-    def _waves(self, corner: int) -> FourierMap:
-        return FourierMap(np.zeros(2), np.ones(2), self.weights[corner], self.phases[corner])
 
     def _near(self, x: FloatArray, corner: int) -> NDArray[np.intp] | slice:
         """The rows at which the features of a corner can differ from zero."""
@@ -196,41 +185,29 @@ class CornerMap(FeatureMap):
         value, slope = smooth_step((self.reaches[corner] - r) / width)
         return value, slope / -width
 
-    def __call__(self, x: FloatArray) -> FloatArray:
-        C, n = self.phases.shape
-        values = np.zeros((len(x), C * n))
-        for i in range(C):
-            rows = self._near(x, i)
-            zeta, _, r = self._conformal(x[rows], i)
-            waves = self._waves(i)(np.stack([zeta.real, zeta.imag], axis=1))
-            if self.reaches[i] > 0.0:
-                waves *= self._window(r, i)[0][:, None]
-            values[rows, i * n : (i + 1) * n] = waves
-        return values
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        C, n = self.phases.shape
-        values, gradients = np.zeros((len(x), C * n)), np.zeros((2, len(x), C * n))
-        for i in range(C):
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        n = self.phases.shape[1]
+        values, gradients = self._blank(x, slopes)
+        for i in range(len(self.vertices)):
             rows, columns = self._near(x, i), slice(i * n, (i + 1) * n)
-            zeta, rate, r = self._conformal(x[rows], i)
-            waves, (along_re, along_im) = self._waves(i).jet(np.stack([zeta.real, zeta.imag], axis=1))
-            re, im = rate.real[:, None], rate.imag[:, None]
-            slopes = [along_re * re + along_im * im, along_im * re - along_re * im]
+            zeta, rate, r = self.conformal(x[rows], i)
+            waves = FourierMap(np.zeros(2), np.ones(2), self.weights[i], self.phases[i])
+            local, along = waves.jet(np.stack([zeta.real, zeta.imag], axis=1), slopes)
+            if slopes:
+                re, im = rate.real[:, None], rate.imag[:, None]
+                along = np.stack([along[0] * re + along[1] * im, along[1] * re - along[0] * im])
             if self.reaches[i] > 0.0:
                 window, fall = self._window(r, i)
                 # The window is flat around the vertex, so its gradient there is zero.
                 outward = np.divide(fall, r, out=np.zeros_like(r), where=r > 0.0)
-                times_window(waves, slopes, window, outward * (x[rows] - self.vertices[i]).T)
-            values[rows, columns] = waves
-            for axis, slope in enumerate(slopes):
-                gradients[axis, rows, columns] = slope
+                times_window(local, along, window, outward * (x[rows] - self.vertices[i]).T)
+            values[rows, columns] = local
+            gradients[:, rows, columns] = along
         return values, gradients
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> Pair:
         """Values alone are bounded: the gradient grows like distance^(pi / omega - 1) towards the vertex."""
-        none = np.full(self.n_features, np.inf)
-        return np.full(self.n_features, _ROOT2), none, none
+        return np.full(self.n_features, _ROOT2), np.full(self.n_features, np.inf)
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """That of the waves away from the vertex, like those of :class:`GaussianRFF`.
@@ -243,7 +220,7 @@ class CornerMap(FeatureMap):
         corners = self.lower + self.side * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
         farthest = np.sqrt(np.square(corners - self.vertices[:, None]).sum(axis=2).max(axis=1))
         farthest = np.where(self.reaches > 0.0, np.minimum(farthest, self.reaches), farthest)
-        moduli = (farthest / self.size) ** self.exponents
+        moduli = (farthest / self.size) ** (math.pi / self.angles)
         fastest = np.sqrt(np.square(self.weights).sum(axis=2)).max(axis=1)
         # Within a window the whole change happens in a part of the box.
         shares = np.where(self.reaches > 0.0, np.minimum(2.0 * self.reaches / self.size, 1.0), 1.0)

@@ -14,18 +14,8 @@ from scipy.special import ndtr, ndtri
 from ..core.checks import FloatArray, as_count, assign
 from ..core.errors import ValueRangeError
 from ..core.streams import stream
-from ..domains.base import Domain, bandwidth_of
-from .base import (
-    Bounds,
-    FeatureMap,
-    Recipe,
-    RidgeMap,
-    check_box,
-    check_draw,
-    lengths_per_axis,
-    require_box,
-    whole_bandwidth,
-)
+from ..domains.base import Domain
+from .base import FeatureMap, Pair, Recipe, RidgeMap, check_draw, lengths_per_axis, require_box, whole_bandwidth
 
 _ROOT2 = math.sqrt(2.0)
 
@@ -106,26 +96,19 @@ class FourierMap(RidgeMap):
         half += 0.5 * self.offsets
         return half
 
-    def activate(self, z: FloatArray) -> FloatArray:
+    def activate(self, z: FloatArray, slopes: bool) -> Pair:
         t = np.tan(z, out=z)
-        t *= t
-        t += 1.0
-        np.divide(2.0 * _ROOT2, t, out=t)
-        t -= _ROOT2
-        return t
-
-    def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        t = np.tan(z, out=z)
-        values = t * t
+        values = np.multiply(t, t, out=None if slopes else t)
         values += 1.0
         np.divide(2.0 * _ROOT2, values, out=values)
-        t *= values
+        if slopes:
+            t *= values
+            np.negative(t, out=t)
         values -= _ROOT2
-        return values, np.negative(t, out=t)
+        return values, t
 
-    def bounds(self) -> Bounds:
-        norms = self.weight_norms
-        return np.full(self.n_features, _ROOT2), _ROOT2 * norms, _ROOT2 * np.square(norms)
+    def bounds(self) -> Pair:
+        return np.full(self.n_features, _ROOT2), _ROOT2 * self.weight_norms
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         return whole_bandwidth(self.steepest)
@@ -242,7 +225,7 @@ class PeriodicMap(FourierMap):
     kind: ClassVar[str] = "periodic"
 
     def __post_init__(self) -> None:
-        FourierMap.__post_init__(self)  # by name: a slotted dataclass is a new class, which super() does not see
+        FourierMap.__post_init__(self)
         assign(self, axes=tuple(int(axis) for axis in self.axes))
 
     @property
@@ -256,19 +239,13 @@ class PeriodicMap(FourierMap):
             y[:, axis] = np.mod(y[:, axis], self.side[axis])
         return y
 
-    def activate(self, z: FloatArray) -> FloatArray:
-        values = FourierMap.activate(self, z)
+    def activate(self, z: FloatArray, slopes: bool) -> Pair:
+        values, slope = FourierMap.activate(self, z, slopes)
         values[:, self._is_constant] = 1.0
-        return values
+        return values, slope
 
-    def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, slopes = FourierMap.activate_with_slope(self, z)
-        values[:, self._is_constant] = 1.0
-        return values, slopes
-
-    def bounds(self) -> Bounds:
-        _, gradients, curvatures = FourierMap.bounds(self)
-        return np.where(self._is_constant, 1.0, _ROOT2), gradients, curvatures
+    def bounds(self) -> Pair:
+        return np.where(self._is_constant, 1.0, _ROOT2), FourierMap.bounds(self)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,21 +272,15 @@ class ConstantMap(FeatureMap):
 
     kind: ClassVar[str] = "constant"
 
-    def __post_init__(self) -> None:
-        check_box(self)
-
     @property
     def n_features(self) -> int:
         return 1
 
-    def __call__(self, x: FloatArray) -> FloatArray:
-        return np.ones((len(x), 1))
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        return np.ones((len(x), 1)), self._blank(x, slopes)[1]
 
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return np.ones((len(x), 1)), np.zeros((self.dimension, len(x), 1))
-
-    def bounds(self) -> Bounds:
-        return np.ones(1), np.zeros(1), np.zeros(1)
+    def bounds(self) -> Pair:
+        return np.ones(1), np.zeros(1)
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
-        return np.full(self.dimension, bandwidth_of(1))
+        return np.zeros(self.dimension)

@@ -15,7 +15,7 @@ from ..core.codec import Table
 from ..core.errors import ArchiveError, ShapeError, ValueRangeError
 from ..domains import Box, Domain
 from ..domains.base import bandwidth_of, order_for
-from .base import Bounds, FeatureMap, Recipe, as_recipe, check_box, restore, unprefixed
+from .base import FeatureMap, Pair, Recipe, check_inner, restore, unprefixed
 
 #: Points per axis of the grid on which a map is examined, in 1, 2 and 3 dimensions.
 _GRID = (1025, 129, 33)
@@ -39,8 +39,8 @@ class CoordinateMap(Table, sort="coordinate map is"):
         """Corners of the smallest box that holds the image of a box; refuses a box on which the map is not defined."""
 
     @abstractmethod
-    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
-        """Bounds on the spectral norm of the Jacobian and on the norm of the second derivatives over a box."""
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
+        """A bound on the spectral norm of the Jacobian over a box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,8 @@ class LogAxis(CoordinateMap):
         mapped_ends = self(ends)
         return mapped_ends.min(axis=0), mapped_ends.max(axis=0)
 
-    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
-        slope = float(np.abs(self.jacobian(np.stack([lower, upper]))[:, self.axis, self.axis]).max())
-        return max(slope, 1.0) if lower.size > 1 else slope, slope**2
-
-
-# Largest |g''| and |(g / r)'| of g = asinh r: 2 / 27^(1/2) at r = 1 / sqrt2 and 0.174334 at r = 1.027, rounded up.
-_ASINH_BEND = 0.38491
-_ASINH_SHARE_SLOPE = 0.17434
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
+        return float(np.abs(self.jacobian(np.stack([lower, upper]))).max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +178,10 @@ class LogRadius(CoordinateMap):
             corners.append(np.diagonal(self(points)).copy())
         return corners[0], corners[1]
 
-    def bounds(self, lower: FloatArray, upper: FloatArray) -> tuple[float, float]:
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
         nearest = np.maximum(np.maximum(lower - self.centre, self.centre - upper), 0.0)
-        # g / r exceeds g' and falls with r. Second derivatives: g'' once, (g / r)' three times per other axis.
-        share = float(self._shares(np.array([math.hypot(*nearest) / self.scale]))[0][0])
-        bend = math.sqrt(_ASINH_BEND**2 + 3.0 * (lower.size - 1) * _ASINH_SHARE_SLOPE**2)
-        return share / self.scale, bend / self.scale**2
+        # g / r exceeds g' and falls with r.
+        return float(self._shares(np.array([math.hypot(*nearest) / self.scale]))[0][0]) / self.scale
 
 
 log_axis = LogAxis
@@ -200,43 +192,10 @@ Forward = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Recipe):
-    """A recipe in other coordinates; write it ``mapped(recipe, forward, jacobian)``."""
-
-    inner: Recipe
-    forward: Forward
-    jacobian: Forward | None = None
-
-    def finest(self, domain: Domain) -> None:
-        """None: the lengths of the inner recipe count in the new coordinates."""
-
-    def bind(self, domain: Domain) -> MappedMap:
-        own = self.forward if isinstance(self.forward, CoordinateMap) else None
-        # A ready-made map is asked first: it refuses a domain on which its formula would fail.
-        ends = None if own is None else own.image(domain.lower, domain.upper)
-        jacobian = self.jacobian if own is None else own.jacobian
-        assert jacobian is not None
-        y, J = _checked(self.forward, jacobian, _grid_in(domain))
-        stretch = np.abs(J).max(axis=0)
-        low, high = (y.min(axis=0), y.max(axis=0)) if ends is None else ends
-        if ends is None and not isinstance(domain, Box):
-            # The grid stops short of a curved boundary by up to a cell.
-            reach = stretch @ (domain.side / (_GRID[domain.dimension - 1] - 1))
-            low, high = low - reach, high + reach
-        flat = np.flatnonzero(~(high > low))
-        if flat.size:
-            raise ValueRangeError(
-                f"forward gives new coordinate {flat[0]} the same value {low[flat[0]]} everywhere on the domain; "
-                "leave that coordinate out, or check the map."
-            )
-        inner = self.inner.bind(Box(low, high))
-        return MappedMap(domain.lower, domain.side, inner, self.forward, jacobian, stretch)
-
-
-def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward | None = None) -> Mapped:
     """Features in other coordinates: phi(x) = inner(forward(x)), with gradients by the chain rule.
 
-    The recipe is bound to the box that holds the image of the domain; its
-    length scales count in the new coordinates. Ready-made maps
+    Write it ``mapped(recipe, forward, jacobian)``. The recipe is bound to the box that holds the image of the domain;
+    its length scales count in the new coordinates. Ready-made maps
     (:func:`log_axis`, :func:`log_radius`) know that box exactly, bring their own
     Jacobian and can be saved; for a function the box is found on a fine grid,
     no gradient bound is claimed, and the features cannot be saved.
@@ -259,23 +218,50 @@ def mapped(recipe: Recipe, forward: Forward | CoordinateMap, jacobian: Forward |
     >>> layer.bind(Box([0.0], [1.0])).n_features
     50
     """
-    as_recipe("mapped", recipe, "mapped(recipe, forward, jacobian)")
-    if isinstance(forward, CoordinateMap):
-        if jacobian is not None:
-            raise ValueRangeError(f"a {type(forward).__name__} brings its own Jacobian; leave jacobian out.")
-        return Mapped(recipe, forward)
-    if not callable(forward) or not callable(jacobian):
-        raise ValueRangeError(
-            f"forward and jacobian must be functions of points (n, d); got a {type(forward).__name__} and a "
-            f"{type(jacobian).__name__}. A ready-made map such as log_axis(...) needs no jacobian."
-        )
-    return Mapped(recipe, forward, jacobian)
+
+    recipe: Recipe
+    forward: Forward
+    jacobian: Forward | None = None
+
+    def __post_init__(self) -> None:
+        check_inner("mapped", self.recipe, "mapped(recipe, forward, jacobian)")
+        own = isinstance(self.forward, CoordinateMap)
+        if own and self.jacobian is not None:
+            raise ValueRangeError(f"a {type(self.forward).__name__} brings its own Jacobian; leave jacobian out.")
+        if not own and not (callable(self.forward) and callable(self.jacobian)):
+            raise ValueRangeError(
+                f"forward and jacobian must be functions of points (n, d); got a {type(self.forward).__name__} and a "
+                f"{type(self.jacobian).__name__}. A ready-made map such as log_axis(...) needs no jacobian."
+            )
+
+    def finest(self, domain: Domain) -> None:
+        """None: the lengths of the inner recipe count in the new coordinates."""
+
+    def bind(self, domain: Domain) -> MappedMap:
+        own = self.forward if isinstance(self.forward, CoordinateMap) else None
+        # A ready-made map is asked first: it refuses a domain on which its formula would fail.
+        ends = None if own is None else own.image(domain.lower, domain.upper)
+        jacobian = self.jacobian if own is None else own.jacobian
+        assert jacobian is not None
+        grid = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
+        y, J = _checked(self.forward, jacobian, grid[domain.contains(grid)])
+        stretch = np.abs(J).max(axis=0)
+        low, high = (y.min(axis=0), y.max(axis=0)) if ends is None else ends
+        if ends is None and not isinstance(domain, Box):
+            # The grid stops short of a curved boundary by up to a cell.
+            reach = stretch @ (domain.side / (_GRID[domain.dimension - 1] - 1))
+            low, high = low - reach, high + reach
+        flat = np.flatnonzero(~(high > low))
+        if flat.size:
+            raise ValueRangeError(
+                f"forward gives new coordinate {flat[0]} the same value {low[flat[0]]} everywhere on the domain; "
+                "leave that coordinate out, or check the map."
+            )
+        inner = self.recipe.bind(Box(low, high))
+        return MappedMap(domain.lower, domain.side, inner, self.forward, jacobian, stretch)
 
 
-def _grid_in(domain: Domain) -> FloatArray:
-    """A fine grid of the bounding box, faces included, as far as it lies in the domain."""
-    x = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
-    return np.asarray(x[domain.contains(x)])
+mapped = Mapped
 
 
 def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -314,39 +300,25 @@ class MappedMap(FeatureMap):
     kind: ClassVar[str] = "mapped"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         assign(self, stretch=as_finite("stretch", self.stretch, (self.inner.dimension, self.lower.size)))
 
-    @property
-    def nested(self) -> dict[str, FeatureMap]:
-        return {"inner": self.inner}
-
-    @property
-    def n_features(self) -> int:
-        return self.inner.n_features
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        return self.inner(np.asarray(self.forward(x), dtype=np.float64))
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, inner = self.inner.jet(np.asarray(self.forward(x), dtype=np.float64))
-        J = np.asarray(self.jacobian(x), dtype=np.float64)
-        gradients = np.zeros((self.dimension, *values.shape))
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, inner = self.inner.jet(np.asarray(self.forward(x), dtype=np.float64), slopes)
+        gradients = self._blank(x, slopes)[1]
+        J = np.asarray(self.jacobian(x), dtype=np.float64) if slopes else np.empty(0)
         for j, along_axis in enumerate(gradients):
             for k, slope in enumerate(inner):
                 if J[:, k, j].any():  # most maps act on few coordinates
                     along_axis += J[:, k, j, None] * slope
         return values, gradients
 
-    def bounds(self) -> Bounds:
-        """By the chain rule; for a function, known from samples only, derivatives have no bound."""
-        slope = bend = math.inf
-        if isinstance(self.forward, CoordinateMap):
-            slope, bend = self.forward.bounds(self.lower, self.lower + self.side)
-        values, gradients, curvatures = self.inner.bounds()
-        second = np.where(curvatures > 0.0, slope**2, 1.0) * curvatures
-        second = second + np.where(gradients > 0.0, bend, 1.0) * gradients
-        return values, np.where(gradients > 0.0, slope, 1.0) * gradients, second
+    def bounds(self) -> Pair:
+        """By the chain rule; for a function, known from samples only, gradients have no bound."""
+        own = self.forward if isinstance(self.forward, CoordinateMap) else None
+        slope = math.inf if own is None else own.bound(self.lower, self.lower + self.side)
+        values, gradients = self.inner.bounds()
+        return values, np.where(gradients > 0.0, slope, 1.0) * gradients
 
     @property
     def breaks(self) -> tuple[FloatArray, ...]:
@@ -356,7 +328,7 @@ class MappedMap(FeatureMap):
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """As many points as the inner ones per unit of new coordinate, where the map stretches most (on a grid)."""
         density = (np.array(order_for(self.inner.bandwidth(floor))) / self.inner.side) @ self.stretch
-        return bandwidth_of(np.maximum(np.ceil(density * self.side), 1))
+        return bandwidth_of(np.ceil(density * self.side))
 
     def settings(self) -> dict[str, Any]:
         if not isinstance(self.forward, CoordinateMap):

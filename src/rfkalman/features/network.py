@@ -13,7 +13,7 @@ import numpy as np
 from ..core.checks import FloatArray, as_nonnegative, as_positive, assign
 from ..core.streams import stream
 from ..domains.base import Domain, bandwidth_of
-from .base import Bounds, Recipe, RidgeMap, check_draw, lengths_per_axis
+from .base import Pair, Recipe, RidgeMap, check_draw, lengths_per_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,12 @@ class _NetworkMap(RidgeMap):
     scale: float = 1.0
 
     @abstractmethod
-    def sup_activations(self, lo: FloatArray, hi: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Largest |sigma|, |sigma'| and |sigma''| on [lo, hi], (M,) each, before scaling."""
+    def sup_activations(self, lo: FloatArray, hi: FloatArray) -> Pair:
+        """Largest |sigma| and |sigma'| on [lo, hi], (M,) each, before scaling."""
 
-    def bounds(self) -> Bounds:
-        values, slopes, bends = self.sup_activations(*self.argument_range)
-        norms = self.weight_norms
-        return self.scale * values, self.scale * norms * slopes, self.scale * np.square(norms) * bends
+    def bounds(self) -> Pair:
+        values, slopes = self.sup_activations(*self.argument_range)
+        return self.scale * values, self.scale * self.weight_norms * slopes
 
 
 # Points per axis in one, two, and three or more dimensions. A line of kinks that crosses the axes obliquely is
@@ -152,34 +151,22 @@ class ELUMap(_NetworkMap):
 
     kind: ClassVar[str] = "elu"
 
-    def activate(self, z: FloatArray) -> FloatArray:
-        below = np.expm1(np.minimum(z, 0.0))
-        below *= self.alpha * self.scale
-        np.maximum(z, 0.0, out=z)
-        z *= self.scale
-        z += below
-        return z
-
-    def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def activate(self, z: FloatArray, slopes: bool) -> Pair:
         below = np.expm1(np.minimum(z, 0.0))
         below *= self.alpha * self.scale
         # s alpha e^z where z <= 0, from the exponential already at hand; s beyond the kink.
-        slopes = np.where(z > 0.0, self.scale, below + self.alpha * self.scale)
+        slope = np.where(z > 0.0, self.scale, below + self.alpha * self.scale) if slopes else below
         np.maximum(z, 0.0, out=z)
         z *= self.scale
         z += below
-        return z, slopes
+        return z, slope
 
-    def sup_activations(self, lo: FloatArray, hi: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def sup_activations(self, lo: FloatArray, hi: FloatArray) -> Pair:
         alpha = self.alpha
         # sigma is increasing, so |sigma| is largest at an end of the range.
         ends = [np.abs(np.maximum(z, 0.0) + alpha * np.expm1(np.minimum(z, 0.0))) for z in (lo, hi)]
         # The paper's G_Phi takes the slope over the whole line.
-        slope = np.full(lo.shape, max(1.0, alpha))
-        bend = np.where(lo <= 0.0, alpha * np.exp(np.minimum(hi, 0.0)), 0.0)
-        if alpha != 1.0:
-            bend = np.where((lo < 0.0) & (hi > 0.0), np.inf, bend)
-        return np.maximum(*ends), slope, bend
+        return np.maximum(*ends), np.full(lo.shape, max(1.0, alpha))
 
     @property
     def smallest_floor(self) -> float:
@@ -208,25 +195,17 @@ class TanhMap(_NetworkMap):
 
     kind: ClassVar[str] = "tanh"
 
-    def activate(self, z: FloatArray) -> FloatArray:
+    def activate(self, z: FloatArray, slopes: bool) -> Pair:
         np.tanh(z, out=z)
+        slope = self.scale * (1.0 - z * z) if slopes else z
         z *= self.scale
-        return z
+        return z, slope
 
-    def activate_with_slope(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        np.tanh(z, out=z)
-        slopes = z * z
-        np.subtract(1.0, slopes, out=slopes)
-        slopes *= self.scale
-        z *= self.scale
-        return z, slopes
-
-    def sup_activations(self, lo: FloatArray, hi: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        # |tanh| grows with |z|, its slope falls, and |tanh''| = 2 |tanh| (1 - tanh^2) has one peak, tanh^2 = 1/3.
+    def sup_activations(self, lo: FloatArray, hi: FloatArray) -> Pair:
+        # |tanh| grows with |z| and its slope falls.
         farthest = np.maximum(np.abs(lo), np.abs(hi))
         nearest = np.where((lo <= 0.0) & (hi >= 0.0), 0.0, np.minimum(np.abs(lo), np.abs(hi)))
-        t = np.tanh(np.minimum(np.maximum(math.atanh(1.0 / math.sqrt(3.0)), nearest), farthest))
-        return np.tanh(farthest), 1.0 - np.tanh(nearest) ** 2, 2.0 * t * (1.0 - t * t)
+        return np.tanh(farthest), 1.0 - np.tanh(nearest) ** 2
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """That of the points per axis that leave a remainder of 1e-4 after its amplification by 1 / floor.

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_count, as_positive, assign, frozen
+from ..core.checks import FloatArray, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..domains import Box, Domain
-from ..domains.base import bandwidth_of, order_for, per_axis
+from ..domains.base import as_counts, bandwidth_of, order_for, per_axis
 from .base import (
-    LARGEST_BEND,
     LARGEST_SLOPE,
-    Bounds,
     FeatureMap,
+    Pair,
     Recipe,
-    as_recipe,
-    check_box,
+    check_inner,
+    product_jet,
     reseeded,
     restore,
     smooth_step,
@@ -34,29 +33,9 @@ from .base import (
 
 @dataclass(frozen=True, slots=True)
 class Patches(Recipe):
-    """A recipe drawn anew on every patch of the bounding box; write it ``patches(recipe, counts)``."""
-
-    inner: Recipe
-    counts: int | tuple[int, ...]
-    overlap: float = 0.25
-
-    def bind(self, domain: Domain) -> PatchMap:
-        counts = per_axis("counts", self.counts, domain.dimension)
-        cells = list(itertools.product(*(range(n) for n in counts)))
-        kept, maps = [], []
-        for number, cell in enumerate(cells):
-            lower, upper = _support(domain.lower, domain.side, counts, self.overlap, cell)
-            if domain.meets(lower, upper):
-                kept.append(number)
-                # Keyed by the cell: neither dropped patches nor their order shift a draw.
-                maps.append(reseeded(self.inner, *cell).bind(Box(lower, upper)))
-        return PatchMap(domain.lower, domain.side, counts, self.overlap, tuple(kept), tuple(maps))
-
-
-def patches(recipe: Recipe, counts: int | Sequence[int], overlap: float = 0.25) -> Patches:
     """Local features chi_i(x) phi_ij(x): a partition of unity over the bounding box, and on each patch its own draw.
 
-    Buys conditioning, locality and cheap evaluation on large domains, rather
+    Write it ``patches(recipe, counts)``. Buys conditioning, locality and cheap evaluation on large domains, rather
     than accuracy per feature. The windows chi_i sum to one and are C^4; a patch
     that does not meet the domain is left out. Wrap the result for Dirichlet
     conditions: ``bubble(patches(...))``.
@@ -79,14 +58,33 @@ def patches(recipe: Recipe, counts: int | Sequence[int], overlap: float = 0.25) 
     >>> features.n_features
     160
     """
-    as_recipe("patches", recipe, "patches(recipe, counts)")
-    width = as_positive("overlap", overlap, "Neighbouring patches must share a zone for the features to be continuous.")
-    if width > 1.0:
-        raise ValueRangeError(f"overlap must be at most 1; got {width!r}. A patch must not reach past its neighbours.")
-    if np.ndim(counts) == 0:
-        return Patches(recipe, as_count("counts", counts), width)
-    given: Any = counts
-    return Patches(recipe, tuple(as_count(f"counts[{i}]", n) for i, n in enumerate(given)), width)
+
+    recipe: Recipe
+    counts: int | Sequence[int]
+    overlap: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_inner("patches", self.recipe, "patches(recipe, counts)")
+        remedy = "Neighbouring patches must share a zone for the features to be continuous."
+        assign(self, counts=as_counts("counts", self.counts), overlap=as_positive("overlap", self.overlap, remedy))
+        if self.overlap > 1.0:
+            raise ValueRangeError(
+                f"overlap must be at most 1; got {self.overlap!r}. A patch must not reach past its neighbours."
+            )
+
+    def bind(self, domain: Domain) -> PatchMap:
+        counts = per_axis("counts", self.counts, domain.dimension)
+        kept, maps = [], []
+        for number, cell in enumerate(np.ndindex(counts)):
+            lower, upper = _support(domain.lower, domain.side, counts, self.overlap, cell)
+            if domain.meets(lower, upper):
+                kept.append(number)
+                # Keyed by the cell: neither dropped patches nor their order shift a draw.
+                maps.append(reseeded(self.recipe, *cell).bind(Box(lower, upper)))
+        return PatchMap(domain.lower, domain.side, counts, self.overlap, tuple(kept), tuple(maps))
+
+
+patches = Patches
 
 
 def _support(
@@ -123,28 +121,21 @@ class PatchMap(FeatureMap):
     overlap: float
     kept: tuple[int, ...]
     maps: tuple[FeatureMap, ...]
-    _starts: NDArray[np.int64] = field(init=False)
 
     kind: ClassVar[str] = "patches"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         kept = tuple(int(number) for number in self.kept)
         if len(kept) != len(self.maps) or not kept:
             raise ShapeError(f"kept has {len(kept)} patches but there are {len(self.maps)} maps; give one for each.")
-        starts = np.cumsum([0, *(features.n_features for features in self.maps)])
-        starts.flags.writeable = False
         counts = per_axis("counts", tuple(self.counts), self.lower.size)
         assign(self, counts=counts, overlap=as_positive("overlap", self.overlap))
-        assign(self, kept=kept, maps=tuple(self.maps), _starts=starts)
+        assign(self, kept=kept, maps=tuple(self.maps))
 
     @property
     def nested(self) -> dict[str, FeatureMap]:
         return {str(number): features for number, features in zip(self.kept, self.maps, strict=True)}
-
-    @property
-    def n_features(self) -> int:
-        return int(self._starts[-1])
 
     @property
     def breaks(self) -> tuple[FloatArray, ...]:
@@ -174,76 +165,43 @@ class PatchMap(FeatureMap):
 
         Rows (m,), positions among the kept patches (m,), windows (m,) and their gradients (d, m).
         """
-        n, d = x.shape
-        axes = [self._along(x, axis) for axis in range(d)]
+        axes = [self._along(x, axis) for axis in range(self.dimension)]
         position = np.full(math.prod(self.counts), -1)
         position[list(self.kept)] = np.arange(len(self.kept))
         found = []
-        for sides in itertools.product((0, 1), repeat=d):
-            chi = np.ones(n)
-            for (_, window, _), i in zip(axes, sides, strict=True):
-                chi = chi * window[i]
+        for sides in itertools.product((0, 1), repeat=self.dimension):
+            chi, slopes = product_jet(
+                [(window[i], slope[i]) for (_, window, slope), i in zip(axes, sides, strict=True)]
+            )
             # One-patch axes name a second cell that does not exist; its window is zero everywhere.
             rows = np.flatnonzero(chi > 0.0)
             cells = tuple(cell[i][rows] for (cell, _, _), i in zip(axes, sides, strict=True))
             where = position[np.ravel_multi_index(cells, self.counts)]
             rows, where = rows[where >= 0], where[where >= 0]
-            slopes = np.ones((d, rows.size))
-            for axis, ((_, window, slope), i) in enumerate(zip(axes, sides, strict=True)):
-                for other in range(d):
-                    slopes[other] *= slope[i][rows] if other == axis else window[i][rows]
-            found.append((rows, where, chi[rows], slopes))
-        rows, where, chi = (np.concatenate([entry[k] for entry in found]) for k in range(3))
+            found.append((rows, where, chi[rows], slopes[:, rows].T))
+        rows, where, chi, slopes = (np.concatenate(column) for column in zip(*found, strict=True))
         order = np.argsort(where, kind="stable")
-        slopes = np.concatenate([entry[3] for entry in found], axis=1)
-        return rows[order], where[order], chi[order], slopes[:, order]
+        return rows[order], where[order], chi[order], slopes[order].T
 
-    def windows(self, x: FloatArray) -> FloatArray:
-        """The partition of unity at the points x (n, d): chi of every kept patch, (n, P)."""
-        rows, where, chi, _ = self._windows(x)
-        windows = np.zeros((len(x), len(self.kept)))
-        windows[rows, where] = chi
-        return windows
-
-    def _patches(self, x: FloatArray) -> Iterator[tuple[FeatureMap, Any, slice, FloatArray, FloatArray]]:
-        """Each patch that has points: its map, their rows, its columns, its window there (m,) and the slopes (d, m)."""
-        rows, where, chi, slopes = self._windows(x)
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = self._blank(x, slopes)
+        rows, where, chi, along_chi = self._windows(x)
         bounds = np.searchsorted(where, np.arange(len(self.kept) + 1))
+        starts = np.cumsum([0, *(features.n_features for features in self.maps)])
         for i in np.unique(where):
-            own, columns = slice(bounds[i], bounds[i + 1]), slice(self._starts[i], self._starts[i + 1])
-            yield self.maps[i], rows[own], columns, chi[own], slopes[:, own]
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        values = np.zeros((len(x), self.n_features))
-        for features, rows, columns, chi, _ in self._patches(x):
-            local = features(x[rows])
-            local *= chi[:, None]
-            values[rows, columns] = local
-        return values
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, gradients = np.zeros((len(x), self.n_features)), np.zeros((self.dimension, len(x), self.n_features))
-        for features, rows, columns, chi, slopes in self._patches(x):
-            local, along = features.jet(x[rows])
-            times_window(local, along, chi, slopes)
-            values[rows, columns] = local
-            for along_axis, own in zip(gradients, along, strict=True):
-                along_axis[rows, columns] = own
+            own, columns = slice(bounds[i], bounds[i + 1]), slice(starts[i], starts[i + 1])
+            local, along = self.maps[i].jet(x[rows[own]], slopes)
+            times_window(local, along, chi[own], along_chi[:, own])
+            values[rows[own], columns] = local
+            for along_axis, slope in zip(gradients, along, strict=True):
+                along_axis[rows[own], columns] = slope
         return values, gradients
 
-    def bounds(self) -> Bounds:
-        # Largest slope and bend of the windows along each axis, (d,) each.
+    def bounds(self) -> Pair:
         counts = np.array(self.counts)
-        per_length = np.where(counts > 1, counts / (self.side * self.overlap), 0.0)
-        slopes, bends = LARGEST_SLOPE * per_length, LARGEST_BEND * per_length**2
-        steepest = float(np.linalg.norm(slopes))
-        mixed = np.outer(slopes, slopes)
-        np.fill_diagonal(mixed, bends)
-        bend = float(np.linalg.norm(mixed))
-        values, gradients, curvatures = (
-            np.concatenate(entry) for entry in zip(*(f.bounds() for f in self.maps), strict=True)
-        )
-        return values, gradients + steepest * values, curvatures + 2.0 * steepest * gradients + bend * values
+        steepest = float(np.linalg.norm(LARGEST_SLOPE * np.where(counts > 1, counts / (self.side * self.overlap), 0.0)))
+        values, gradients = (np.concatenate(entry) for entry in zip(*(f.bounds() for f in self.maps), strict=True))
+        return values, gradients + steepest * values
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """On a rule that ignores the breaks, a third more points than the patches ask for, and 16 per shared zone.
@@ -255,7 +213,7 @@ class PatchMap(FeatureMap):
         counts, own = np.array(self.counts), np.max([f.bandwidth(floor) for f in self.maps], axis=0)
         if aligned:
             zones = np.where(counts > 1, 2.0 * counts / self.overlap, 0.0)
-            return whole_bandwidth(counts * np.maximum(own, 0.0) / (1.0 + self.overlap) + zones)
+            return whole_bandwidth(counts * own / (1.0 + self.overlap) + zones)
         points = np.array(order_for(own))
         several = np.maximum(4.0 / 3.0 * counts * points, 16.0 * counts / self.overlap)
         return bandwidth_of(np.ceil(np.where(counts > 1, several, points)))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, as_array, as_count, assign, frozen
+from ..core.checks import FloatArray, as_array, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from ..domains.base import Domain
+from ..domains.base import Domain, as_counts
 from ..domains.box import box_faces
-from .base import Bounds, FeatureMap, Recipe, check_box, require_box, whole_bandwidth
+from .base import FeatureMap, Pair, Recipe, product_jet, require_box, whole_bandwidth
 
 _ROOT2 = math.sqrt(2.0)
 
@@ -42,11 +42,7 @@ class DirichletSine(Recipe):
     n_features: int | Sequence[int]
 
     def __post_init__(self) -> None:
-        n: Any = self.n_features
-        if np.ndim(n) == 0:
-            assign(self, n_features=as_count("n_features", n))
-        else:
-            assign(self, n_features=tuple(as_count(f"n_features[{i}]", m) for i, m in enumerate(n)))
+        assign(self, n_features=as_counts("n_features", self.n_features))
 
     def bind(self, domain: Domain) -> SineMap:
         require_box(domain, "DirichletSine is the eigenbasis of a box")
@@ -95,7 +91,7 @@ class SineMap(FeatureMap):
     kind: ClassVar[str] = "sine"
 
     def __post_init__(self) -> None:
-        check_box(self)
+        FeatureMap.__post_init__(self)
         given = as_array("modes", self.modes, (None, self.lower.size))
         modes = given.astype(np.int64)
         if not ((modes == given).all() and (modes >= 1).all()):
@@ -112,8 +108,8 @@ class SineMap(FeatureMap):
         """Angular frequencies k pi / side, (M, d)."""
         return frozen(self.modes * (math.pi / self.side))
 
-    def _tables(self, x: FloatArray, axis: int, slopes: bool) -> tuple[FloatArray, FloatArray | None]:
-        """sqrt2 sin(k pi s) and its derivative in x along one axis, gathered for every feature, (n, M) each."""
+    def _tables(self, x: FloatArray, axis: int, slopes: bool) -> Pair:
+        """sqrt2 sin(k pi s) and, with slopes, its derivative in x along one axis, for every feature, (n, M) each."""
         k = np.arange(1, int(self.modes[:, axis].max()) + 1)
         s = (x[:, axis] - self.lower[axis]) / self.side[axis]
         # Measured from the nearer face the argument is small, so both faces give exactly zero; sin(k pi) would not.
@@ -122,35 +118,22 @@ class SineMap(FeatureMap):
         sine = _ROOT2 * np.sin(angle)
         sine[:, 1::2] *= np.where(far, -1.0, 1.0)[:, None]
         columns = self.modes[:, axis] - 1
-        if not slopes:
-            return sine.take(columns, axis=1), None
-        slope = np.cos(angle)
-        slope *= k * (_ROOT2 * math.pi / self.side[axis])
-        slope[:, ::2] *= np.where(far, -1.0, 1.0)[:, None]
-        return sine.take(columns, axis=1), slope.take(columns, axis=1)
+        slope = angle
+        if slopes:
+            slope = np.cos(angle, out=angle)
+            slope *= k * (_ROOT2 * math.pi / self.side[axis])
+            slope[:, ::2] *= np.where(far, -1.0, 1.0)[:, None]
+            slope = slope.take(columns, axis=1)
+        return sine.take(columns, axis=1), slope
 
-    def __call__(self, x: FloatArray) -> FloatArray:
-        values = self._tables(x, 0, slopes=False)[0]
-        for axis in range(1, self.dimension):
-            values *= self._tables(x, axis, slopes=False)[0]
-        return values
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        return product_jet([self._tables(x, axis, slopes) for axis in range(self.dimension)], slopes)
 
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        shape = (x.shape[0], self.n_features)
-        values, gradients = np.ones(shape), np.ones((self.dimension, *shape))
-        for axis in range(self.dimension):
-            sine, slope = self._tables(x, axis, slopes=True)
-            values *= sine
-            for i in range(self.dimension):
-                gradients[i] *= slope if i == axis else sine
-        return values, gradients
-
-    # Squared norms of gradient and Hessian are affine in each cos^2(k_i pi s_i), which takes all values in [0, 1]
-    # independently of the other axes; the suprema are therefore attained where every cosine is 0 or 1.
-
-    def bounds(self) -> Bounds:
-        top, waves = _ROOT2**self.dimension, self.frequencies
-        return np.full(self.n_features, top), top * waves.max(axis=1), top * np.sqrt((waves**4).sum(axis=1))
+    def bounds(self) -> Pair:
+        # The squared norm of the gradient is affine in each cos^2(k_i pi s_i), which takes all values in [0, 1]
+        # independently of the other axes; the supremum is therefore attained where every cosine is 0 or 1.
+        top = _ROOT2**self.dimension
+        return np.full(self.n_features, top), top * self.frequencies.max(axis=1)
 
     @property
     def zero_parts(self) -> frozenset[str]:

@@ -11,10 +11,10 @@ from ..core.checks import FloatArray, assign
 from ..core.errors import ValueRangeError
 from ..domains.base import Domain, Window
 from ..domains.box import box_faces
-from .base import Bounds, FeatureMap, Recipe, as_recipe, restore, times_window, unprefixed
+from .base import FeatureMap, Pair, Recipe, check_inner, restore, times_window, unprefixed
 
 
-def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ...]:
+def _matching(patterns: Iterable[str] | None, domain: Domain) -> tuple[str, ...]:
     """The names of the domain's parts that the patterns ask for, in the domain's order."""
     if patterns is None:
         return domain.parts
@@ -32,18 +32,7 @@ def _matching(patterns: tuple[str, ...] | None, domain: Domain) -> tuple[str, ..
 
 @dataclass(frozen=True, slots=True)
 class Bubble(Recipe):
-    """A recipe multiplied by the window of whatever domain it meets; write it ``bubble(recipe, parts)``."""
-
-    inner: Recipe
-    parts: tuple[str, ...] | None = None
-
-    def bind(self, domain: Domain) -> Windowed:
-        names = _matching(self.parts, domain)
-        return Windowed(self.inner.bind(domain), domain.window(names), names, domain.parts)
-
-
-def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
-    """Features that vanish on the boundary, or on the parts of it that are named.
+    """Features that vanish on the boundary, or on the parts of it that are named; write it ``bubble(recipe, parts)``.
 
     The conforming route to homogeneous Dirichlet conditions (paper,
     "Dirichlet-bubble Gaussian RFF certificate"). The recipe's features are
@@ -74,16 +63,28 @@ def bubble(recipe: Recipe, parts: str | Iterable[str] | None = None) -> Bubble:
     >>> sorted(bubble(GaussianRFF(2, length_scale=0.3), parts="x-").bind(Box([0.0], [1.0])).zero_parts)
     ['x-']
     """
-    as_recipe("bubble", recipe, "bubble(recipe)")
-    if parts is None:
-        return Bubble(recipe)
-    names = (parts,) if isinstance(parts, str) else tuple(parts)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise ValueRangeError(
-            f"parts must be names of boundary parts, such as 'x-' or ['edge0', 'edge1']; got {parts!r:.80}. "
-            "Leave it out to have all parts, or leave the features unwindowed to have none."
-        )
-    return Bubble(recipe, names)
+
+    recipe: Recipe
+    parts: str | Iterable[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_inner("bubble", self.recipe, "bubble(recipe)")
+        if self.parts is None:
+            return
+        names = (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise ValueRangeError(
+                f"parts must be names of boundary parts, such as 'x-' or ['edge0', 'edge1']; got {self.parts!r:.80}. "
+                "Leave it out to have all parts, or leave the features unwindowed to have none."
+            )
+        assign(self, parts=names)
+
+    def bind(self, domain: Domain) -> Windowed:
+        names = _matching(self.parts, domain)
+        return Windowed(self.recipe.bind(domain), domain.window(names), names, domain.parts)
+
+
+bubble = Bubble
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,29 +114,15 @@ class Windowed(FeatureMap):
         assign(self, zero_on=tuple(self.zero_on), parts=tuple(self.parts))
         assign(self, lower=self.inner.lower, side=self.inner.side)
 
-    @property
-    def nested(self) -> dict[str, FeatureMap]:
-        return {"inner": self.inner}
-
-    @property
-    def n_features(self) -> int:
-        return self.inner.n_features
-
-    def __call__(self, x: FloatArray) -> FloatArray:
-        values = self.inner(x)
-        values *= self.window(x)[:, None]
-        return values
-
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        values, gradients = self.inner.jet(x)
-        times_window(values, gradients, *self.window.jet(x))
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = self.inner.jet(x, slopes)
+        times_window(values, gradients, *(self.window.jet(x) if slopes else (self.window(x), ())))
         return values, gradients
 
-    def bounds(self) -> Bounds:
-        beta, slope, bend = self.window.bounds()
-        values, gradients, curvatures = self.inner.bounds()
-        mixed = 2.0 * slope * gradients
-        return beta * values, beta * gradients + slope * values, beta * curvatures + mixed + bend * values
+    def bounds(self) -> Pair:
+        beta, slope = self.window.bounds()
+        values, gradients = self.inner.bounds()
+        return beta * values, beta * gradients + slope * values
 
     @property
     def zero_parts(self) -> frozenset[str]:

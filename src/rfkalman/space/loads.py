@@ -13,7 +13,6 @@ import numpy as np
 from ..core.checks import FloatArray
 from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning
 from ..domains import BoundaryRule, Rule
-from ..domains.base import half_phases
 from ..domains.pieces import Refinement
 from ..physics.conditions import TimeSeries, Unknown, evaluate
 from ..statespace.values import Forcing, Series
@@ -79,7 +78,7 @@ class SourceLoad:
 
     def __init__(self, space: WhitenedSpace) -> None:
         self._space, self._rule = space, space.rule
-        wave = half_phases(space.order) / space.pde.domain.side
+        wave = space.pde.domain.wave(space.order)
         self._refine = Refinement(roots(space.pde, space.features), wave, self._rule, space.memory / 8)
         self._kept: dict[bytes, list[_Weighted]] = {}
         keep = self._bytes(self._rule) <= space.memory / 4

@@ -26,8 +26,8 @@ from ..core.linalg import symmetrise
 from ..core.pieces import in_blocks, row_blocks
 from ..core.show import Shown
 from ..domains import BoundaryRule, Rule
-from ..domains.base import half_phases, require_inside
-from ..domains.pieces import refined
+from ..domains.base import require_inside
+from ..domains.pieces import Refinement
 from ..features.base import FeatureMap
 from ..physics.coefficients import scaled
 from ..physics.conditions import TimeSeries, Unknown
@@ -124,12 +124,8 @@ class Basis(Shown):
         Otherwise one that is cut finer where the function is narrow or jumps, within a bounded number of points;
         what is left unresolved is warned about above 1e-3 of the integral of its size and refused above a tenth.
         """
-        rule, error = refined(
-            roots(self.pde, self.features),
-            function,
-            half_phases(self.order) / self.pde.domain.side,
-            self.rule if rule is None else rule,
-        )
+        wave, known = self.pde.domain.wave(self.order), self.rule if rule is None else rule
+        rule, error = Refinement(roots(self.pde, self.features), wave, known)(function)
         judge_load(name, error, f"{rule.n_points} quadrature points")
         return rule
 

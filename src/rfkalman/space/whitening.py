@@ -20,7 +20,7 @@ from ..core.errors import ConformityError, FloorError, QuadratureError, Quadratu
 from ..core.linalg import symmetrise
 from ..core.pieces import row_blocks
 from ..domains import BoundaryRule, Box, Domain, Rule
-from ..domains.base import half_phases, per_axis
+from ..domains.base import bandwidth_of, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
@@ -322,7 +322,7 @@ def _require_conforming(
 
 def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...]) -> float:
     """The default of ``trace_eps``: larger where the held boundary is a curve drawn with straight edges."""
-    fastest = float((half_phases(counts) / domain.side).max())
+    fastest = float(domain.wave(counts).max())
     return float(np.clip(_CHORDS * domain.chord_height(traced) * fastest, TRACE_EPS, _LARGEST_EPS))
 
 
@@ -375,7 +375,7 @@ def _require_affordable(
     if seconds <= (_PATIENCE if known is not None else 2.0 * _PATIENCE):
         return
     # Without an argument to go by: the fastest wave has three times the spread.
-    what, lengths = known or ("", 3.0 * side / np.maximum(half_phases(counts), 2.0))
+    what, lengths = known or ("", 3.0 * side / np.maximum(bandwidth_of(counts), 2.0))
     needed = predicted_rank(side, lengths, 1e-6)
     if needed <= _UNDER_SAMPLED * M:
         return
