@@ -15,7 +15,7 @@ ROOT = Path(rfkalman.__file__).parent
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
-    "model": {"xarray"},
+    "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
     "report": {"matplotlib", "jinja2", "markupsafe"},
     "research": {"matplotlib", "sklearn"},

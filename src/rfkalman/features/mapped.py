@@ -274,7 +274,7 @@ def _checked(forward: Forward, jacobian: Forward, x: FloatArray) -> tuple[FloatA
     return y, as_finite("jacobian(x)", jacobian(x), shape, remedy)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MappedMap(FeatureMap):
     """Frozen features of new coordinates.
 

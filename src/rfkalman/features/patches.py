@@ -97,7 +97,7 @@ def _support(
     return lower + low * width, lower + high * width
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PatchMap(FeatureMap):
     """Frozen local maps under a partition of unity; columns go patch by patch, the last axis varying fastest.
 

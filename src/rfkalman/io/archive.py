@@ -132,10 +132,8 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
     return target
 
 
-def load(
-    path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Model | None = None
-) -> WhitenedSpace | Gaussian | Field | Assimilator:
-    """Read back what :func:`save` wrote; evaluations are bit-identical.
+def load(path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Model | None = None) -> Any:
+    """Read back what :func:`save` wrote, a value of the same kind; evaluations are bit-identical.
 
     Parameters
     ----------

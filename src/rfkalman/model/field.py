@@ -158,29 +158,47 @@ class Field(Shown):
         drawn = picture(self.plot(n=_NOTEBOOK[self.space.dimension]), "mean and standard deviation", 80)
         return f'<img src="{drawn.address}" alt="{drawn.alt}" style="max-width:100%">'
 
-    def to_xarray(self, axes: Sequence[ArrayLike], names: Sequence[str] | None = None) -> Any:
-        """Mean and std on a grid as an ``xarray.Dataset`` (extra ``xarray``).
+    def to_xarray(self, axes: int | Sequence[ArrayLike] = 101, names: Sequence[str] | None = None) -> Any:
+        """Mean and std on a grid as an ``xarray.Dataset`` (extra ``xarray``); NaN outside the domain.
 
         Parameters
         ----------
-        axes : sequence of (n_i,) array_like
-            Coordinates along each axis of the domain.
+        axes : int or sequence of (n_i,) array_like
+            Points along the longest side of the bounding box, or the coordinates along each axis.
         names : sequence of str, optional
             Names of the axes; x, y, z by default.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> pde = rk.Heat(rk.Ball([0.0, 0.0], 1.0))
+        >>> space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(60, length_scale=0.5)), 1e-6)
+        >>> data = rk.Field(space, rk.isotropic(1.0).on(space)).to_xarray(21)
+        >>> dict(data.sizes), bool(data["std"].sel(x=0.0, y=0.0) > 0.0), bool(data["std"][0, 0].isnull())
+        ({'x': 21, 'y': 21}, True, True)
         """
         try:
             import xarray as xr
         except ImportError as error:
             raise missing_extra("xarray", "xarray", "Field.to_xarray") from error
-        d = self.space.dimension
+        domain, d = self.space.pde.domain, self.space.dimension
+        if isinstance(axes, int):
+            counts = np.maximum(2, np.ceil((as_count("axes", axes, 2) - 1) * domain.side / domain.side.max()) + 1)
+            axes = [np.linspace(a, b, int(n)) for a, b, n in zip(domain.lower, domain.upper, counts, strict=True)]
         lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]
         labels = tuple("xyz"[:d] if names is None else names)
         if len(lines) != d or len(labels) != d:
             raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
-        shape = tuple(len(line) for line in lines)
         x = grid_points(lines)
+        inside = domain.contains(x)
+
+        def masked(values: FloatArray) -> tuple[tuple[str, ...], FloatArray]:
+            full = np.full(len(x), np.nan)
+            full[inside] = values
+            return labels, full.reshape([len(line) for line in lines])
+
         return xr.Dataset(
-            {"mean": (labels, self.mean(x).reshape(shape)), "std": (labels, self.std(x).reshape(shape))},
+            {"mean": masked(self.mean(x[inside])), "std": masked(self.std(x[inside]))},
             coords=dict(zip(labels, lines, strict=True)),
             attrs={"time": self.time, "rank": self.space.rank},
         )

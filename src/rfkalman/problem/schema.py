@@ -343,7 +343,7 @@ class PolygonDomain(Domain):
     def shape(self, problem: Any) -> domains.Domain:
         if self.file is not None:
             return outline(problem, problem.path(self.file), self.file_unit)
-        return domains.Polygon(self.exterior, tuple(self.holes))  # type: ignore[arg-type]
+        return domains.Polygon(self.exterior, tuple(self.holes))
 
 
 class MeshDomain(Domain):
