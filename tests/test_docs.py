@@ -67,7 +67,15 @@ def test_the_code_of_every_page_passes_a_type_checker(tmp_path):
     for page in PAGES:
         (tmp_path / f"{page.stem.replace('-', '_')}_.py").write_text("\n".join(blocks(page)), encoding="utf-8")
     (tmp_path / "wrong.py").write_text("import rfkalman as rk\nrk.Box(lower=None, upper='high')\n", encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--cache-dir", str(ROOT / ".mypy_cache"), "."]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--ignore-missing-imports",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache" / "pages"),
+        ".",
+    ]
     environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if ": error:" in line]
