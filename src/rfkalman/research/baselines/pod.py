@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...core.checks import FloatArray, as_count, as_finite, as_number, assign, frozen
+from ...core.checks import FloatArray, as_count, as_finite, as_number, frozen
 from ...core.errors import ValueRangeError
 from ...filters.ensemble import Ensemble, sample
 from ...statespace.values import Gaussian, LinearStep
@@ -32,10 +32,6 @@ class PODModel(LinearModel):
     grid: FiniteDifferences
     modes: FloatArray  #: V (n, r), orthonormal columns in nodal values
     singular_values: FloatArray  #: of all snapshots, decreasing; the first r belong to the modes
-
-    def __post_init__(self) -> None:
-        modes = as_finite("modes", self.modes, (self.grid.dim, None), "One row per node of the grid.")
-        assign(self, modes=modes, singular_values=as_finite("singular_values", self.singular_values, (None,)))
 
     @property
     def dim(self) -> int:

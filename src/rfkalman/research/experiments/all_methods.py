@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,7 +29,7 @@ from ...propagators import Propagator
 from ...statespace.values import half_width
 from ..baselines import grid as fd
 from ..baselines import interpolation, letkf, pielm, pod
-from ..baselines.base import Batch, LinearModel
+from ..baselines.base import Batch, LinearField, LinearModel, PointwiseField
 from ._figures import bar_panel
 from .base import Effort, Experiment, Outcome, Progress, Sample, Table, mean_and_error
 from .draws import HEAT, SQUARE, cell_centres
@@ -101,15 +101,9 @@ def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
     return np.where(std > 0.0, score, np.abs(value - mean))
 
 
-class _Law(Protocol):
-    """Anything with mean(x) and std(x)."""
-
-    def mean(self, x: FloatArray, /) -> FloatArray: ...
-    def std(self, x: FloatArray, /) -> FloatArray: ...
-
-
+Law = LinearField | PointwiseField
 #: One field per analysis time, or only the one at the last: for what looks back from the end of the record.
-Method = Callable[[list[Batch], int], Iterable[_Law]]
+Method = Callable[[list[Batch], int], Iterable[Law]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +124,7 @@ def filtered(
 ) -> Method:
     """An ensemble filter, its members drawn by seed: the ETKF, or the EnKF with ``perturbed`` readings."""
 
-    def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+    def run(data: list[Batch], seed: int) -> Iterable[Law]:
         analyse = partial(ensemble.enkf, rng=stream(seed, "noise 200")) if perturbed else ensemble.etkf
         found = ensemble.run(start(seed), model.sequence(data), analyse, inflation=inflation)
         return (model.field(members.belief) for members in found)
@@ -143,7 +137,7 @@ def drawn(belief: rk.Gaussian, n: int, name: str) -> Callable[[int], ensemble.En
     return lambda seed: ensemble.sample(belief, n, stream(seed, f"{name} {n}"))
 
 
-def every_snapshot(fit: Callable[[ArrayLike, ArrayLike], _Law]) -> Method:
+def every_snapshot(fit: Callable[[ArrayLike, ArrayLike], Law]) -> Method:
     """A method without memory."""
     return lambda data, seed: (fit(batch.sensors, batch.y) for batch in data)
 
@@ -172,7 +166,7 @@ def whole_pielm(waves: int, length: float, residual: float, std: float | None = 
     """PIELM on the whole record; the width of its prior by evidence, record by record, or as given."""
     raw, start = collocated(waves, length, residual)
 
-    def run(data: list[Batch], seed: int) -> Iterable[_Law]:
+    def run(data: list[Batch], seed: int) -> Iterable[Law]:
         places = np.vstack([at_time(b.sensors, n * DT) for n, b in enumerate(data)])
         values = np.concatenate([b.y for b in data])
         if std is None:
@@ -219,7 +213,7 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
             grid.field(e.belief) for e in letkf.run(grid, on_grid(seed), data, radius, inflation)
         )
 
-    def kriged(x: ArrayLike, y: ArrayLike) -> _Law:
+    def kriged(x: ArrayLike, y: ArrayLike) -> Law:
         places, values = np.vstack([x, edge]), np.append(y, np.zeros(len(edge)))
         return kriging.krige(places, values, kriging.estimate(places, values, noise_std=SIGMA))
 
@@ -262,7 +256,7 @@ def attempt(method: Method, data: list[Batch], seed: int, points: FloatArray, va
     seconds = time.process_time() - began
     pairs = zip(fields, values[-len(fields) :], strict=True)
     scores = np.array([scored(field.mean(points), field.std(points), now) for field, now in pairs])
-    return Trial(scores, seconds, sum(float(getattr(field, "log_evidence", 0.0)) for field in fields))
+    return Trial(scores, seconds, sum(field.log_evidence for field in fields))
 
 
 def scored(mean: FloatArray, std: FloatArray, values: FloatArray) -> tuple[float, float, float]:
