@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..core.checks import missing_extra
 from ..core.errors import ValueRangeError
 from ..research.experiments import page
 from ..research.experiments.base import Effort
@@ -30,6 +32,8 @@ def reproduce(
     Exit code 1 if something does not hold that is not a known miss with its reason.
     """
     chosen = find(names or [])
+    if find_spec("sklearn") is None:
+        raise missing_extra("scikit-learn", "research", "rfkalman reproduce")
     effort = Effort(seeds=seeds if seeds is not None else (48 if quick else 384), quick=quick)
     # Where it cannot be written, say so before the work and not after it.
     out.mkdir(parents=True, exist_ok=True)

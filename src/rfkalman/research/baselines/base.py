@@ -24,9 +24,9 @@ class Batch(NamedTuple):
     """Readings that arrive together: what every filter on a grid takes, in order of time."""
 
     gap: float | None  #: time since the previous batch; None (or 0) when no time has passed
-    sensors: ArrayLike  #: positions, (N_o, d)
+    sensors: FloatArray  #: positions, (N_o, d)
     noise_std: float | FloatArray  #: one for all readings, or one each
-    y: ArrayLike  #: readings, (N_o,); NaN where one is missing
+    y: FloatArray  #: readings, (N_o,); NaN where one is missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
