@@ -27,8 +27,19 @@ from ..core.checks import FloatArray, IntArray
 
 Mask = NDArray[np.bool_]
 
-#: What can become of a reading, in the order of their codes in a store.
-STATUSES = ("waiting", "used", "missing", "out of range", "duplicate", "late", "outside", "gated", "unknown sensor")
+#: What can become of a reading, in the order of their codes in a store, and what that means.
+MEANINGS = {
+    "waiting": "arrived, not yet processed: more readings of their time may come",
+    "used": "taken into the estimate",
+    "missing": "a time and a sensor without a value",
+    "out of range": "outside the range given for readings",
+    "duplicate": "the same sensor and time again",
+    "late": "arrived after the estimate had moved on",
+    "outside": "outside the domain, or before the run began",
+    "gated": "too far from the prediction",
+    "unknown sensor": "not in the sensor table",
+}
+STATUSES = tuple(MEANINGS)
 
 
 class Status:

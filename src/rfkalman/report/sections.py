@@ -12,7 +12,7 @@ import numpy as np
 from ..certificates.findings import Finding
 from ..certificates.words import Overview
 from ..core.checks import FloatArray
-from ..online.readings import WINDOW_BATCHES
+from ..online.readings import MEANINGS, WINDOW_BATCHES
 from ..pictures.strokes import Picture, percent, with_unit
 from ..statespace.values import half_width
 from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
@@ -31,18 +31,7 @@ POINTED_OUT = 3.0
 #: Below this many readings a share says little.
 FEW = 10
 
-MEANING = {
-    "used": "taken into the estimate",
-    "waiting": "arrived, not yet processed: more readings of their time may come",
-    "missing": "a time and a sensor without a value",
-    "out of range": "outside the range given for readings",
-    "duplicate": "the same sensor and time again",
-    "late": "arrived after the estimate had moved on",
-    "outside": "outside the domain, or before the run began",
-    "gated": "too far from the prediction",
-    "unknown sensor": "not in the sensor table",
-    "malformed": "lines that are no readings",
-}
+_MEANING = MEANINGS | {"malformed": "lines that are no readings"}
 
 Content = dict[str, Any]
 
@@ -317,7 +306,7 @@ def data_section(view: View) -> Content:
         if reasons and rest > 0:
             reasons.append(("no further reason", rest))
         if n:
-            rows.append((status, n, reasons, MEANING.get(status, "")))
+            rows.append((status, n, reasons, _MEANING.get(status, "")))
     return {
         "rows": rows,
         "total": sum(view.counts.values()),
