@@ -435,7 +435,7 @@ def test_what_the_columns_are_stands_beside_the_table(city, tmp_path):
         with (tmp_path / table["url"]).open(encoding="utf-8", newline="") as stream:
             assert [column["titles"] for column in table["tableSchema"]["columns"]] == next(csv.reader(stream))
     units = {c["titles"]: c.get("schema:unitText") for c in about["tables"][0]["tableSchema"]["columns"]}
-    assert (units["east"], units["mean"], units["exceedance_20.5"]) == ("km", "degC", "1")
+    assert (units["east"], units["mean"], units["std"], units["exceedance_20.5"]) == ("km", "degC", "K", "1")
 
 
 def test_a_relative_table_counts_in_the_unit_of_its_clock(pump, tmp_path):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import fields
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -88,19 +88,17 @@ class Table(Shown, Stated):
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How a class is written: under a kind, or known by an entry that only it has; and fields with another name."""
+class _Form(NamedTuple):
+    """How a class is written: under a kind, or none where an entry that only it has says it; fields renamed."""
 
     make: Callable[..., Any]
     kind: str
-    mark: str
-    entries: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, str]
 
 
 _BY_CLASS: dict[type, _Form] = {}
-_BY_KIND: dict[str, _Form] = {}
-_BY_MARK: dict[str, _Form] = {}
+#: By its kind, or by the entry that only it has.
+_BY_NAME: dict[str, _Form] = {}
 _Coded = TypeVar("_Coded", bound=type)
 
 
@@ -115,9 +113,7 @@ def coded(cls: _Coded, mark: str = "", **entries: str) -> _Coded:
     entries : str
         The name of a field's entry, where it differs from the field's.
     """
-    form = _Form(cls, "" if mark else cls.__name__, mark, entries)
-    _BY_CLASS[cls] = form
-    (_BY_MARK if mark else _BY_KIND)[mark or form.kind] = form
+    _BY_CLASS[cls] = _BY_NAME[mark or cls.__name__] = _Form(cls, "" if mark else cls.__name__, entries)
     return cls
 
 
@@ -151,13 +147,10 @@ def from_dict(given: Any, makers: Mapping[str, Callable[..., Any]] | None = None
         return [from_dict(entry, makers) for entry in given]
     if not isinstance(given, Mapping):
         return given
-    table, own = dict(given), makers or {}
-    kind = table.pop("kind", None)
-    if kind in own:
-        return own[kind](**table)
-    if kind is None:
-        form = next(form for mark, form in _BY_MARK.items() if mark in table)
-    else:
-        form = _BY_KIND[kind]
+    table = dict(given)
+    kind = table.pop("kind", "") or next((entry for entry in table if entry in _BY_NAME), "")
+    if makers and kind in makers:
+        return makers[kind](**table)
+    form = _BY_NAME[kind]
     names = {entry: name for name, entry in form.entries.items()}
     return form.make(**{names.get(entry, entry): from_dict(value, makers) for entry, value in table.items()})

@@ -23,19 +23,7 @@ from ..core.files import whole
 from ..core.pieces import row_blocks
 from ..job import Clock, Setup
 from ..online.readings import STATUSES
-from . import geotiff
-from .cf import (
-    Variable,
-    axis_names,
-    bands,
-    coordinates,
-    duration,
-    global_attributes,
-    moment,
-    program,
-    udunits,
-    variables,
-)
+from . import cf, geotiff
 from .maps import Maps, iso
 from .record import RunRecord, SensorReadings
 
@@ -156,7 +144,7 @@ def to_xarray(
     class Lazy(backends.BackendArray):  # type: ignore[misc, name-defined]
         """One map; the key says which times and which points."""
 
-        def __init__(self, name: str, variable: Variable) -> None:
+        def __init__(self, name: str, variable: cf.Variable) -> None:
             self.name, self.place = name, variable.dims.index("time")
             self.shape, self.dtype = _layout(maps, variable)[0], np.dtype(np.float64)
 
@@ -174,10 +162,10 @@ def to_xarray(
 
     data = {
         name: (variable.dims, indexing.LazilyIndexedArray(Lazy(name, variable)), variable.attrs)
-        for name, variable in variables(maps).items()
+        for name, variable in cf.variables(maps).items()
     }
-    coords = {name: (name, values, attrs) for name, (values, attrs) in coordinates(maps).items()}
-    return xr.decode_cf(xr.Dataset(data, coords, global_attributes(maps)))
+    coords = {name: (name, values, attrs) for name, (values, attrs) in cf.coordinates(maps).items()}
+    return xr.decode_cf(xr.Dataset(data, coords, cf.global_attributes(maps)))
 
 
 def readings_to_frame(record: RunRecord) -> Any:
@@ -283,7 +271,7 @@ def _asking_the_system(part: Path) -> Iterator[None]:
 # -- labelled arrays ---------------------------------------------------------------------------------------------------
 
 
-def _layout(maps: Maps, variable: Variable) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _layout(maps: Maps, variable: cf.Variable) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape of a map over all times, and of the pieces in which it is stored."""
     lead = (maps.thresholds.size,) if variable.dims[0] == "threshold" else ()
     pieces = (min(n, _SIDE[len(maps.grid.shape)]) for n in maps.grid.shape)
@@ -306,14 +294,14 @@ def _write_netcdf(maps: Maps, target: Path, crs: int | None, begin: Begin, progr
     netCDF4 = _package("netCDF4", "Writing NetCDF")
     packed = {"compression": "zlib", "complevel": 4, "shuffle": True, "fill_value": np.nan}
     with begin(target) as (part,), _asking_the_system(part), netCDF4.Dataset(str(part), "w") as file:
-        file.setncatts(global_attributes(maps, crs))
-        for name, (values, attrs) in coordinates(maps).items():
+        file.setncatts(cf.global_attributes(maps, crs))
+        for name, (values, attrs) in cf.coordinates(maps).items():
             # Time without a bound, so that other tools can append.
             file.createDimension(name, None if name == "time" else values.size)
             made = file.createVariable(name, values.dtype.str[1:], (name,))
             made.setncatts(attrs)
             made[:] = values
-        for name, variable in variables(maps).items():
+        for name, variable in cf.variables(maps).items():
             _, chunks = _layout(maps, variable)
             made = file.createVariable(name, "f8", variable.dims, chunksizes=chunks, **packed)
             made.setncatts(variable.attrs)
@@ -326,11 +314,11 @@ def _write_zarr(maps: Maps, target: Path, crs: int | None, begin: Begin, progres
     """Write a folder with a Zarr group in the format that zarr writes by itself, metadata consolidated."""
     zarr = _package("zarr", "Writing Zarr")
     with begin(target, folders=True) as (part,), warnings.catch_warnings():
-        group = zarr.open_group(str(part), mode="w", attributes=global_attributes(maps, crs))
-        for name, (values, attrs) in coordinates(maps).items():
+        group = zarr.open_group(str(part), mode="w", attributes=cf.global_attributes(maps, crs))
+        for name, (values, attrs) in cf.coordinates(maps).items():
             about = {"dimension_names": (name,), "attributes": attrs, "dtype": values.dtype}
             group.create_array(name, shape=values.shape, chunks=values.shape, **about)[:] = values
-        for name, variable in variables(maps).items():
+        for name, variable in cf.variables(maps).items():
             shape, chunks = _layout(maps, variable)
             about = {"dimension_names": variable.dims, "attributes": variable.attrs, "fill_value": np.nan}
             group.create_array(name, shape=shape, chunks=chunks, dtype="f8", **about)
@@ -346,7 +334,7 @@ def _write_zarr(maps: Maps, target: Path, crs: int | None, begin: Begin, progres
 def _write_tiffs(maps: Maps, target: Path, crs: int | None, begin: Begin, progress: Progress) -> None:
     """Write a GeoTIFF per time; of several the names have the time in them."""
     tifffile = _package("tifffile", "Writing GeoTIFF")
-    tags, n_bands = geotiff.placed(maps, crs), len(bands(maps))
+    tags, n_bands = geotiff.placed(maps, crs), len(cf.bands(maps))
     # All names first: a file in the way shows before anything was computed.
     with begin(*_one_per_time(maps, target)) as parts:
         for i, (t, part) in enumerate(zip(maps.times_ns.tolist(), parts, strict=True)):
@@ -362,7 +350,7 @@ def _write_tiffs(maps: Maps, target: Path, crs: int | None, begin: Begin, progre
                     metadata=None,
                     extrasamples=["unspecified"] * (n_bands - 1),
                     extratags=[*tags, geotiff.described(maps, t)],
-                    software=program(),
+                    software=cf.program(),
                 )
             progress((i + 1) / len(parts))
 
@@ -373,7 +361,7 @@ def _one_per_time(maps: Maps, target: Path) -> list[Path]:
     if maps.times_ns.size > MAX_FILES:
         raise ValueRangeError(f"{maps.times_ns.size} times make as many files; at most {MAX_FILES}. Give fewer times.")
     clock = maps.setup.clock
-    stamps = [moment(t, clock, "") for t in maps.times_ns.tolist()]
+    stamps = [cf.moment(t, clock, "") for t in maps.times_ns.tolist()]
     if not clock.relative:
         stamps = [stamp.replace("-", "").replace(":", "") for stamp in stamps]
     return [target.with_name(f"{target.stem}_{stamp}{target.suffix}") for stamp in stamps]
@@ -396,7 +384,7 @@ def _write_tables(maps: Maps, target: Path, crs: int | None, begin: Begin, progr
     rows = {"": _map_rows(maps, lambda done: progress(0.9 * done)), "_sensors": _sensor_rows(maps)}
     if maps.setup.model.blocks:
         rows["_unknowns"] = _unknown_rows(maps)
-    columns, facts = _columns(maps), global_attributes(maps)
+    columns, facts = _columns(maps), cf.global_attributes(maps)
     targets = [target.with_name(f"{target.stem}{kind}{target.suffix}") for kind in rows]
     with begin(*targets, target.with_name(f"{target.name}-metadata.json")) as (*parts, beside):
         for part, (kind, blocks) in zip(parts, rows.items(), strict=True):
@@ -426,13 +414,13 @@ def _columns(maps: Maps) -> dict[str, list[dict[str, str]]]:
         of = {"schema:unitText": unit} if unit else {}
         return {"titles": name, "datatype": kind, "dc:description": about} | of
 
-    labels, clock, places = maps.setup.labels, maps.setup.clock, coordinates(maps)
+    labels, clock, places = maps.setup.labels, maps.setup.clock, cf.coordinates(maps)
     if clock.relative:
-        when = column("time", "time since the start", duration(clock)[0])
+        when = column("time", "time since the start", cf.duration(clock)[0])
     else:
         when = column("time", f"time, in the zone {clock.zone or 'UTC'}", kind="dateTime")
-    held = {name: places[name].attrs for name in axis_names(labels.axes)} | bands(maps)
-    unit, spread = udunits(labels.unit)[0], held["std"]["units"]
+    held = {name: places[name].attrs for name in cf.axis_names(labels.axes)} | cf.bands(maps)
+    unit, spread = cf.udunits(labels.unit)[0], held["std"]["units"]
     return {
         "": [when, *(column(name, attrs["long_name"], attrs["units"]) for name, attrs in held.items())],
         "_sensors": [
@@ -484,7 +472,7 @@ def _unknown_rows(maps: Maps) -> Iterator[Texts]:
 def _stamps(times_ns: IntArray, clock: Clock) -> list[str]:
     """Times as text: ISO with the offset of the zone of the problem, or durations in the unit of its clock."""
     if clock.relative:
-        return _numbers((times_ns - clock.origin_ns) / duration(clock)[1])
+        return _numbers((times_ns - clock.origin_ns) / cf.duration(clock)[1])
     unique, place = np.unique(times_ns, return_inverse=True)
     texts = [iso(int(t), clock.zone) for t in unique]
     return [texts[i] for i in place]
