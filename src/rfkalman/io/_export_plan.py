@@ -15,10 +15,10 @@ from ..core.checks import FloatArray, IntArray, as_count, as_finite, frozen
 from ..core.errors import TimeError, ValueRangeError
 from ..core.pieces import row_blocks
 from ..domains.base import Domain
-from ..job import Clock, Setup
+from ..job import Clock, Setup, TableFormat
 from ..model.field import Field, exceedance
 from ..statespace.values import half_width
-from .timestamps import TimeRule, Zone
+from .timestamps import TimeRule
 
 #: Points of a grid, whether inside the domain or not; a slab of them is held in memory.
 MAX_POINTS = 1 << 24
@@ -167,7 +167,7 @@ def _given_times(times: Any, clock: Clock) -> IntArray:
     listed = [times] if isinstance(times, (str, datetime, int, np.generic)) else times
     if not isinstance(listed, (list, tuple)):
         listed = np.asarray(listed)
-    rule = TimeRule(zone=None if clock.zone is None else Zone(clock.zone))
+    rule = TimeRule(TableFormat(zone=clock.zone))
     return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
 
 
