@@ -20,9 +20,8 @@ import pytest
 from rfkalman import Gaussian
 from rfkalman.core.errors import RFKalmanError, StoreError
 from rfkalman.io import store as module
-from rfkalman.io.readings import Rejected
 from rfkalman.io.store import AnalysisRow, Source, Store
-from rfkalman.io.tables import Position
+from rfkalman.io.tables import Position, Rejected
 from rfkalman.online.readings import STATUSES, Status
 
 SOURCE = Source(0, "table", Position(10, 2), 3, 1, 0, False)

@@ -1,90 +1,148 @@
-"""Lines of a CSV table, or rows of a sheet, -> readings: plain lines are cut all at once, others as quoting asks."""
+"""Rows under a header (lines of a CSV table, rows of a sheet or of a frame) -> readings."""
 
 from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import compress, islice
+from typing import IO, Any
 
 import numpy as np
 
+from ..core.checks import IntArray
 from ..core.errors import ReadingsError
 from ..job.plan import TableFormat
-from ._lines import Block, unreadable
 from ._reasons import Reason
-from .columns import WIDEST, ByteColumn, Mask
-from .tables import Chunk, Lines, Position, Table
+from .tables import Cells, Chunk, Found, Position, has_bytes, show
 from .workbook import Workbook
 
-_QUOTE = ord('"')
+
+class Table(Cells):
+    """Rows under a header: where the time, the sensors and the values of a format stand."""
+
+    def __init__(self, header: list[str], layout: TableFormat) -> None:
+        super().__init__(layout)
+        self.header = header
+        self.time = find_column(header, layout.time, "time")
+        self.where = [(find_column(header, name, "where"), text) for name, text in layout.where.items()]
+        if layout.sensor is not None:
+            self.sensor = find_column(header, layout.sensor, "sensor")
+            self.value = find_column(header, layout.value, "value")
+            self.columns = [(self.value, layout.value)]
+        else:
+            self.columns = _wide_columns(header, layout, {self.time, *(place for place, _ in self.where)})
+            for _, name in self.columns:
+                if isinstance(self.name(name.strip()), Reason):
+                    raise ReadingsError(f"the column {name[:60]!r} cannot be the name of a sensor.")
+        #: Places that are read.
+        self.used = {self.time, self.sensor, *(place for place, _ in self.where + self.columns)}
+
+    def wide(self, rows: Sequence[Any]) -> tuple[Sequence[str], Sequence[Any], IntArray]:
+        cells = [row[place] for row in rows for place, _ in self.columns]
+        return [name for _, name in self.columns] * len(rows), cells, np.arange(len(cells)) // len(self.columns)
+
+    def take(self, found: Found, line: Sequence[int], rows: Sequence[Any], raw: Sequence[str] = ()) -> None:
+        if self.where:
+            chosen = [all(str(row[i]).strip() == wanted for i, wanted in self.where) for row in rows]
+            found.skipped += chosen.count(False)
+            line, rows = list(compress(line, chosen)), list(compress(rows, chosen))
+        super().take(found, line, rows, raw)
+
+    def fitted(self, fields: list[str]) -> list[str] | Reason:
+        """As many cells as the header has; further ones must be empty."""
+        n = len(self.header)
+        return Reason.FIELDS if len(fields) < n or any(map(str.strip, fields[n:])) else fields
+
+    def cut(self, text: str) -> list[str] | Reason:
+        try:
+            return self.fitted(next(csv.reader([text], delimiter=self.layout.delimiter, strict=True)))
+        except (csv.Error, StopIteration):
+            return Reason.QUOTES
+
+    def cut_plain(self, lines: list[str]) -> list[list[str]] | None:
+        """The fields of lines if each has as many as the header, on that line."""
+        try:
+            rows = list(csv.reader(lines, delimiter=self.layout.delimiter, strict=True))
+        except csv.Error:
+            return None
+        return rows if len(rows) == len(lines) and set(map(len, rows)) == {len(self.header)} else None
 
 
-class CsvTable(Table):
-    """A table of texts whose header has been read."""
-
-    def chunk(self, block: Block, cover: Position) -> Chunk:
-        """The readings of some lines; ``cover`` is where the chunk begins, which may be before its first line."""
-        layout, before = self.cells.layout, block.start.lines + 1
-        plain, columns = self._plain(block)
-        cut = self.lines(before + np.flatnonzero(plain), columns.__getitem__)
-        texts = [] if plain.all() else block.lines(layout.encoding)
-        others = [(i, texts[i]) for i in np.flatnonzero(~plain).tolist() if texts[i] and not texts[i].isspace()]
-        rows = [(before + i, Reason.TOO_LONG if block.overlong else _cut(text, layout), text) for i, text in others]
-        return self.cells.chunk([cut, self.rows(rows)], cover, block.end)
-
-    def rows(self, rows: Sequence[tuple[int, list[str] | Reason, str]]) -> Lines:
-        """Rows given by number, fields (or why there are none), and what is shown of one that does not fit."""
-        n, fitting, found = len(self.header), [], Lines()
-        for line, fields, shown in rows:
-            if isinstance(fields, Reason):
-                found.reject(line, fields, shown)
-            elif len(fields) < n or any(map(str.strip, fields[n:])):
-                found.reject(line, Reason.FIELDS, shown)
-            else:
-                fitting.append((line, *fields[:n]))
-        numbers, *columns = zip(*fitting, strict=True) if fitting else ((),) * (n + 1)
-        lines = self.lines(numbers, columns.__getitem__)
-        lines.rejected += found.rejected
-        return lines
-
-    def _plain(self, block: Block) -> tuple[Mask, list[ByteColumn]]:
-        """Which lines the separators alone cut into cells, each perhaps in quotes; the columns of these lines."""
-        layout, n, delimiter = self.cells.layout, len(self.header), ord(self.cells.layout.delimiter)
-        buffer = np.frombuffer(block.data + b"\n" + bytes(WIDEST), dtype=np.uint8)
-        text = buffer[: len(block.data) + 1]
-        last, marks = np.flatnonzero(text == 10), np.flatnonzero(text == delimiter)
-        first = np.concatenate([[0], last[:-1] + 1])
-        low = np.searchsorted(marks, first)
-        count = np.searchsorted(marks, last) - low
-        # A separator at the end of the line makes no field.
-        stop = last - ((count == n) & (text[last - 1] == delimiter))
-        odd = np.flatnonzero(((text < 32) & (text != 10) & (text != delimiter)) | (text > 126))
-        plain = (count - (last - stop) == n - 1) & (last - first <= layout.limits.line_bytes) & (not block.overlong)
-        plain &= np.searchsorted(odd, first) == np.searchsorted(odd, last)
-        rows = np.flatnonzero(plain)
-        inner = marks[low[rows, None] + np.arange(n - 1)]
-        begin, end = np.column_stack([first[rows], inner + 1]), np.column_stack([inner, stop[rows]])
-        quotes = np.flatnonzero(text == _QUOTE)
-        good = (end > begin).any(axis=1)
-        if quotes.size:
-            opened = (text[begin] == _QUOTE) & (end > begin)
-            closed = (text[end - 1] == _QUOTE) & (end > begin + 1)
-            inside = np.searchsorted(quotes, last[rows]) - np.searchsorted(quotes, first[rows])
-            good &= (opened == closed).all(axis=1) & (inside == 2 * opened.sum(axis=1))
-            begin, end = begin + opened, end - opened
-        plain[rows[~good]] = False
-        begin, end = begin[good], end[good]
-        return plain, [ByteColumn(buffer, begin[:, i], end[:, i] - begin[:, i]) for i in range(n)]
+def find_column(header: list[str], name: str, role: str) -> int:
+    found = [i for i, column in enumerate(header) if column == name]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
+    problem = "names it more than once" if found else "does not have it"
+    other = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+    hint = f" Columns seem to be separated by {other!r}: say so (input.delimiter)." if other else ""
+    raise ReadingsError(f"the {role} column is to be {name!r} but the header {problem}; it has: {shown[:400]}.{hint}")
 
 
-def _cut(text: str, layout: TableFormat) -> list[str] | Reason:
-    """The fields of a line, alone, so that a quote that is never closed costs that line only."""
-    if reason := unreadable(text, layout):
-        return reason
+def _wide_columns(header: list[str], layout: TableFormat, other: set[int]) -> list[tuple[int, str]]:
+    if layout.columns:
+        return [(find_column(header, column, "sensor"), name) for column, name in layout.columns.items()]
+    known = None if layout.known is None else set(layout.known)
+    found = [
+        (i, name)
+        for i, name in enumerate(header)
+        if name and i not in other and name not in layout.exclude and (known is None or name in known)
+    ]
+    repeated = [name for name, count in Counter(name for _, name in found).items() if count > 1]
+    if repeated:
+        raise ReadingsError(f"two columns are called {repeated[0][:60]!r}; a sensor has one column in a wide table.")
+    if not found:
+        shown = ", ".join(header[:12])[:400]
+        raise ReadingsError(f"no column is named after a sensor; the header has: {shown}.")
+    return found
+
+
+def header_line(stream: IO[bytes], layout: TableFormat, final: bool) -> tuple[list[str] | None, int]:
+    """The column names and the bytes of all lines before the first reading; None while these are not complete."""
+    limit = layout.limits.line_bytes
+    raw, size = b"", 0
+    for line in range(1, layout.first_line):
+        given = stream.readline(limit + 1)
+        size += len(given)
+        if line == layout.names_line:
+            raw = given
+        if not given or (not given.endswith(b"\n") and not final and len(given) <= limit):
+            return (None, 0) if line <= layout.names_line or not final else (column_names(raw, layout), size)
+        if len(given) > limit:
+            break
+    return column_names(raw or given, layout), size
+
+
+def column_names(raw: bytes, layout: TableFormat) -> list[str]:
+    """The names in a header line; ReadingsError says why it is none."""
+    limit = layout.limits.line_bytes
+    if len(raw) > limit:
+        raise ReadingsError(
+            f"the header is longer than {limit} bytes; is this a CSV table with a line of column names at its top?"
+        )
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in raw:
+        raise ReadingsError("the table is not UTF-8 text (it looks like UTF-16, or binary); save it as CSV in UTF-8.")
+    text = raw.removeprefix(b"\xef\xbb\xbf").decode(layout.encoding, "surrogateescape").rstrip("\r\n")
+    if has_bytes(text):
+        raise ReadingsError(
+            f"the header is not UTF-8 text: {show(text)!r}; save the table as CSV in UTF-8, or say "
+            "encoding = 'cp1252' where Windows wrote it."
+        )
     try:
-        return next(csv.reader([text], delimiter=layout.delimiter, strict=True))
-    except (csv.Error, StopIteration):
-        return Reason.QUOTES
+        names = [name.strip() for name in next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])]
+    except csv.Error as error:
+        raise ReadingsError(f"the header cannot be split into columns ({error}): {show(text)!r}.") from error
+    if len(names) > layout.limits.fields:
+        raise ReadingsError(
+            f"the header names {len(names)} columns; the limit is {layout.limits.fields}. Use the long layout "
+            "(time, sensor, value) for that many sensors."
+        )
+    # A separator at the end of every line makes no column.
+    while names and not names[-1]:
+        names.pop()
+    return names
 
 
 def read_sheet(
@@ -103,24 +161,22 @@ def read_sheet(
     if start.offset >= size:
         return
     with Workbook(path) as book:
-        table: CsvTable | None = None
-        rows: list[tuple[int, list[str] | Reason, str]] = []
-        begin, last = start, start.lines
-        for number, fields in book.rows(layout.sheet, layout.decimal):
-            if number == layout.names_line:
-                table = CsvTable([name.strip() for name in fields], layout)
-            if number < layout.first_line or number <= start.lines:
-                continue
-            if table is None:
-                break
-            fields += [""] * (len(table.header) - len(fields))
-            rows.append((number, fields, " | ".join(fields)))
-            last = number
-            if len(rows) * len(table.values) >= chunk_rows:
-                end = Position(min(begin.offset + 1, size - 1), last)
-                yield table.cells.chunk([table.rows(rows)], begin, end)
-                rows, begin = [], end
-        if table is None:
+        rows = book.rows(layout.sheet, layout.decimal)
+        number, names = next((row for row in rows if row[0] >= layout.names_line), (0, []))
+        if number != layout.names_line:
             raise ReadingsError(f"row {layout.names_line} of the sheet has no column names (names_line).")
-        end = Position(size, max(last, begin.lines, layout.names_line))
-        yield table.cells.chunk([table.rows(rows)], begin, end)
+        table = Table([name.strip() for name in names], layout)
+        wanted = (row for row in rows if row[0] >= layout.first_line and row[0] > start.lines)
+        begin, per_chunk = start, -(-chunk_rows // len(table.columns))
+        more = True
+        while more:
+            batch = list(islice(wanted, per_chunk))
+            more = len(batch) == per_chunk
+            last = batch[-1][0] if batch else max(begin.lines, layout.names_line)
+            end = Position(min(begin.offset + 1, size - 1) if more else size, last)
+            found = Found()
+            # A row ends with its last cell that is not empty.
+            full = ((number, fields + [""] * (len(names) - len(fields))) for number, fields in batch)
+            table.take_each(found, ((number, table.fitted(fields), " | ".join(fields)) for number, fields in full))
+            yield table.chunk(found, begin, end)
+            begin = end

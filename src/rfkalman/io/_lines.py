@@ -1,10 +1,8 @@
-"""A stream of bytes -> blocks of whole lines, whatever arrives; the header of a CSV table."""
+"""A stream of bytes -> blocks of whole lines, whatever arrives; the cells of these."""
 
 from __future__ import annotations
 
-import csv
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
@@ -12,23 +10,20 @@ from typing import IO, NamedTuple
 from ..core.errors import ReadingsError
 from ..job.plan import TableFormat
 from ._reasons import Reason
-from .tables import EXCERPT, Position, show
+from .tables import EXCERPT, Cells, Found, Position, has_bytes
 
 _BLOCK = 1 << 20
-_SURROGATE = re.compile("[\ud800-\udfff]")
+#: Lines that are cut at once, and again one by one where one of them is not plain.
+_TOGETHER = 256
 
 
 class Block(NamedTuple):
-    """Whole lines without the last line end, and what they cover; ``overlong``: one line, of which this is a part."""
+    """Whole lines and what they cover; ``overlong``: one line, of which this is the beginning."""
 
-    data: bytes
+    lines: list[str]
     start: Position
     end: Position
     overlong: bool
-
-    def lines(self, encoding: str) -> list[str]:
-        """The lines as texts; bytes that are no text become surrogates."""
-        return self.data.decode(encoding, "surrogateescape").split("\n")
 
 
 @contextmanager
@@ -42,93 +37,63 @@ def opened(source: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
         raise ReadingsError(f"source must be a path or a binary stream; got {type(source).__name__}.")
 
 
-def blocks(stream: IO[bytes], start: Position, longest: int, most_lines: int, final: bool) -> Iterator[Block]:
-    """Cut a stream into whole lines; of a line beyond ``longest`` only the beginning is kept."""
+def blocks(stream: IO[bytes], start: Position, layout: TableFormat, most_lines: int, final: bool) -> Iterator[Block]:
+    """Cut a stream into whole lines; of a line that is too long only the beginning is kept."""
     # read1 gives what a pipe has now; read would wait until a whole block has come.
     read = getattr(stream, "read1", stream.read)
     here, rest, lost = start, b"", 0
     while True:
         data = read(_BLOCK)
-        *whole, rest = (rest + data).rsplit(b"\n", 1)
+        *lines, rest = (rest + data).split(b"\n")
         if not data and final and (rest or lost):
-            whole = [rest]
-        for lines in _portions(whole, 1 if lost else 0, most_lines):
+            lines = [rest]
+        done = 0
+        while done < len(lines):
+            some = lines[done : done + (1 if lost else most_lines)]
+            done += len(some)
+            raw = b"\n".join(some)
             # Only the last line of a source may lack its line end.
-            size = lost + len(lines) + (1 if data else 0)
-            end = Position(here.offset + size, here.lines + lines.count(b"\n") + 1)
-            if b"\r" in lines:
-                lines = lines.replace(b"\r\n", b"\n").removesuffix(b"\r")
-            yield Block(lines, here, end, lost > 0)
+            end = Position(here.offset + lost + len(raw) + bool(data), here.lines + len(some))
+            text = raw.replace(b"\r\n", b"\n").removesuffix(b"\r").decode(layout.encoding, "surrogateescape")
+            yield Block(text.split("\n"), here, end, lost > 0)
             here, lost = end, 0
         if not data:
             return
-        if len(rest) > longest:
+        if len(rest) > layout.limits.line_bytes:
             lost += len(rest) - 4 * EXCERPT
             rest = rest[: 4 * EXCERPT]
 
 
-def _portions(whole: list[bytes], alone: int, most: int) -> Iterator[bytes]:
-    """So many lines ``alone``, then at most ``most`` together."""
-    for data in whole:
-        if not alone and data.count(b"\n") < most:
-            yield data
-            continue
-        lines = data.split(b"\n")
-        yield from lines[:alone]
-        for i in range(alone, len(lines), most):
-            yield b"\n".join(lines[i : i + most])
+def cut_block(block: Block, table: Cells) -> Found:
+    """Lines of a block that are not blank: cut some at a time where all are plain, else each alone.
+
+    What is wrong with a line then costs that line only.
+    """
+    layout, found = table.layout, Found()
+    longest = 0 if block.overlong else layout.limits.line_bytes
+    for i in range(0, len(block.lines), _TOGETHER):
+        some, number = block.lines[i : i + _TOGETHER], block.start.lines + 1 + i
+        text = "".join(some)
+        # A character has at most four bytes.
+        readable = 4 * max(map(len, some)) <= longest and "\x00" not in text and not has_bytes(text)
+        if readable and (rows := table.cut_plain(some)):
+            table.take(found, range(number, number + len(some)), rows, some)
+        else:
+            table.take_each(
+                found,
+                (
+                    (line, _unreadable(raw, layout, longest) or table.cut(raw), raw)
+                    for line, raw in enumerate(some, start=number)
+                    if raw and not raw.isspace()
+                ),
+            )
+    return found
 
 
-def header_line(stream: IO[bytes], layout: TableFormat, final: bool) -> tuple[list[str] | None, int]:
-    """The column names and the bytes of all lines before the first reading; None while these are not complete."""
-    limit = layout.limits.line_bytes
-    raw, size = b"", 0
-    for line in range(1, layout.first_line):
-        given = stream.readline(limit + 1)
-        size += len(given)
-        if line == layout.names_line:
-            raw = given
-        if not given or (not given.endswith(b"\n") and not final and len(given) <= limit):
-            return (None, 0) if line <= layout.names_line or not final else (column_names(raw, layout), size)
-        if len(given) > limit:
-            break
-    return column_names(raw or given, layout), size
-
-
-def column_names(raw: bytes, layout: TableFormat) -> list[str]:
-    """The names in a header line; ReadingsError says why it is none."""
-    limit = layout.limits.line_bytes
-    if len(raw) > limit:
-        raise ReadingsError(
-            f"the header is longer than {limit} bytes; is this a CSV table with a line of column names at its top?"
-        )
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in raw:
-        raise ReadingsError("the table is not UTF-8 text (it looks like UTF-16, or binary); save it as CSV in UTF-8.")
-    text = raw.removeprefix(b"\xef\xbb\xbf").decode(layout.encoding, "surrogateescape").rstrip("\r\n")
-    if _SURROGATE.search(text):
-        raise ReadingsError(
-            f"the header is not UTF-8 text: {show(text)!r}; save the table as CSV in UTF-8, or say "
-            "encoding = 'cp1252' where Windows wrote it."
-        )
-    try:
-        names = [name.strip() for name in next(csv.reader([text], delimiter=layout.delimiter, strict=True), [])]
-    except csv.Error as error:
-        raise ReadingsError(f"the header cannot be split into columns ({error}): {show(text)!r}.") from error
-    if len(names) > layout.limits.fields:
-        raise ReadingsError(
-            f"the header names {len(names)} columns; the limit is {layout.limits.fields}. Use the long layout "
-            "(time, sensor, value) for that many sensors."
-        )
-    # A separator at the end of every line makes no column.
-    while names and not names[-1]:
-        names.pop()
-    return names
-
-
-def unreadable(text: str, layout: TableFormat) -> Reason | None:
+def _unreadable(text: str, layout: TableFormat, longest: int) -> Reason | None:
     """The reason why a line is no text that can be read; None: it is one."""
-    if len(text.encode(layout.encoding, "surrogateescape")) > layout.limits.line_bytes:
+    if len(text.encode(layout.encoding, "surrogateescape")) > longest:
         return Reason.TOO_LONG
     if "\x00" in text:
         return Reason.NUL
-    return Reason.NOT_TEXT if _SURROGATE.search(text) else None
+    return Reason.NOT_TEXT if has_bytes(text) else None

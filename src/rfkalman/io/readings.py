@@ -2,8 +2,8 @@
 
 Two layouts: *long* (time, sensor, value; one reading per line) and *wide* (a time and
 one column per sensor). Four carriers: CSV, JSON lines, sheets of an .xlsx workbook, and
-frames (pandas, or a dict of arrays). Well-formed CSV goes through array operations; every line they do
-not accept is read again, alone, by the code that decides, so both give the same.
+frames (pandas, or a dict of arrays). What is wrong with a line costs that line
+only; a time or a name that repeats is understood once.
 
 A table whose *header* cannot be understood is misuse and raises; bad *lines* are
 routine. Memory is bounded by :class:`Limits` whatever arrives.
@@ -12,16 +12,19 @@ routine. Memory is bounded by :class:`Limits` whatever arrives.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import IO, Any
 
+import numpy as np
+
 from ..core.checks import as_count
+from ..core.errors import ReadingsError
 from ..job.plan import TableFormat
-from ._csv import CsvTable, read_sheet
-from ._frames import Frame
+from ._csv import Table, header_line, read_sheet
 from ._jsonl import JsonLines
-from ._lines import blocks, header_line, opened
-from .tables import Chunk, Position
+from ._lines import blocks, cut_block, opened
+from .tables import Chunk, Found, Position
 from .workbook import is_workbook, require_readable_kind
 
 
@@ -65,14 +68,15 @@ def read_csv(
         header, after = header_line(stream, layout, final)
         if header is None:
             return
-        table = CsvTable(header, layout)
+        table = Table(header, layout)
         begin = start if start.offset >= after else Position(after, layout.first_line - 1)
         if begin.offset != after:
             stream.seek(begin.offset)
-        per_chunk = max(1, rows // len(table.values))
-        for block in blocks(stream, begin, layout.limits.line_bytes, per_chunk, final):
+        per_chunk = max(1, rows // len(table.columns))
+        for block in blocks(stream, begin, layout, per_chunk, final):
             # The header belongs to the first chunk, so that chunks cover a source without a gap.
-            yield table.chunk(block, start if block.start == begin else block.start)
+            cover = start if block.start == begin else block.start
+            yield table.chunk(cut_block(block, table), cover, block.end)
 
 
 def read_jsonl(
@@ -101,8 +105,8 @@ def read_jsonl(
     with opened(source) as stream:
         if start.offset:
             stream.seek(start.offset)
-        for block in blocks(stream, start, layout.limits.line_bytes, rows, final):
-            yield reader.chunk(block)
+        for block in blocks(stream, start, layout, rows, final):
+            yield reader.chunk(cut_block(block, reader), block.start, block.end)
 
 
 def is_json_lines(path: str | os.PathLike[str], format: str = "csv") -> bool:
@@ -133,7 +137,40 @@ def from_frame(
     (array([         0, 1000000000]), array(['a', 'b'], dtype=object))
     """
     layout = TableFormat() if format is None else format
-    table = Frame(frame, layout)
-    per_chunk = max(1, as_count("chunk_rows", chunk_rows) // len(table.values))
-    for first in range(start.offset, table.n, per_chunk):
-        yield table.chunk(first, min(table.n, first + per_chunk))
+    if not (isinstance(frame, Mapping) or hasattr(frame, "columns")):
+        raise ReadingsError(f"frame must be a DataFrame or a dict of arrays; got {type(frame).__name__}.")
+    if hasattr(frame, "reset_index") and getattr(frame.index, "name", None) == layout.time:
+        frame = frame.reset_index()
+    keys = list(frame.columns if hasattr(frame, "columns") else frame)
+    table = Table([str(key) for key in keys], layout)
+    columns = [_cells(key, frame[key]) if i in table.used else None for i, key in enumerate(keys)]
+    when = frame[keys[table.time]]
+    if getattr(getattr(when, "dtype", None), "kind", "") == "M":
+        columns[table.time], table = _written(when), Table(table.header, replace(layout, number_ns=None))
+    n = len(columns[table.time] or ())
+    if any(column is not None and len(column) != n for column in columns):
+        raise ReadingsError(f"the columns of the frame have different lengths; the time column has {n}.")
+    per_chunk = max(1, as_count("chunk_rows", chunk_rows) // len(table.columns))
+    for first in range(start.offset, n, per_chunk):
+        last, found = min(n, first + per_chunk), Found()
+        some = ([None] * (last - first) if column is None else column[first:last] for column in columns)
+        table.take(found, range(first + 1, last + 1), list(zip(*some, strict=True)))
+        yield table.chunk(found, Position(first, first), Position(last, last))
+
+
+def _cells(key: Any, column: Any) -> list[Any]:
+    """The cells of a column; numbers of NumPy as numbers."""
+    if not hasattr(column, "dtype"):
+        return list(column)
+    if len(np.shape(column)) != 1:
+        raise ReadingsError(f"the column {str(key)[:60]!r} must have one axis; got shape {np.shape(column)}.")
+    given = np.asarray(column)
+    return given.tolist() if given.dtype.kind in "fiu" else list(given)
+
+
+def _written(times: Any) -> list[str]:
+    """Datetimes as texts; those that have a zone in UTC."""
+    zoned = getattr(times.dtype, "tz", None) is not None
+    given = times.to_numpy(dtype=f"datetime64[{times.dtype.unit}]") if zoned else np.asarray(times)
+    found: list[str] = np.datetime_as_string(given, unit="ns", timezone="UTC" if zoned else "naive").tolist()
+    return found

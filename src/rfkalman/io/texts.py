@@ -1,4 +1,4 @@
-"""Any table as lines of texts: what is small enough to be looked at cell by cell (sensors, first readings)."""
+"""Small tables as lines of texts, to be looked at cell by cell (sensors, first readings); the number in a cell."""
 
 from __future__ import annotations
 
@@ -6,9 +6,25 @@ import csv
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from ..core.errors import ReadingsError
 from .workbook import Workbook, is_workbook, require_readable_kind
+
+
+def number(text: str, decimal: str = ".") -> float | None:
+    """The number that a cell holds, None for none; thousands are never separated."""
+    if decimal != ".":
+        if "." in text:
+            return None
+        text = text.replace(decimal, ".")
+    # float() also reads "1_000" and digits of other scripts, which no instrument writes.
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def cut_lines(
@@ -59,15 +75,11 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, st
                 raise ReadingsError(f"line {line} is not JSON ({error!s:.60}): {text.strip()[:60]!r}.") from error
             if not isinstance(found, dict):
                 raise ReadingsError(f'line {line} is not a JSON object such as {{"time": ...}}: {text.strip()[:60]!r}.')
-            yield (
-                line,
-                {
-                    str(key): ""
-                    if value is None
-                    else str(value).lower()
-                    if isinstance(value, bool)
-                    else str(value).strip()
-                    for key, value in found.items()
-                    if not isinstance(value, (dict, list))
-                },
-            )
+            yield line, {key: _text(value) for key, value in found.items() if not isinstance(value, (dict, list))}
+
+
+def _text(value: Any) -> str:
+    """What a JSON value would be in a cell."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()

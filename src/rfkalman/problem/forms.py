@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..core.errors import Complaint, ProblemError, ReadingsError
-from ..io.columns import number
-from ..io.texts import cut_lines, json_lines, sheet_names
+from ..io.texts import cut_lines, json_lines, number, sheet_names
 from ..io.timestamps import DATES, written_date
 from ..io.workbook import is_workbook
 from ..job import InputPlan

@@ -14,9 +14,8 @@ import numpy as np
 from ..core.checks import FloatArray
 from ..core.errors import Complaint, ProblemError, ReadingsError
 from ..domains import Mesh, Polygon
-from ..io.columns import number
-from ..io.texts import cut_lines
-from ..io.timestamps import TimeRule, Zone
+from ..io.texts import cut_lines, number
+from ..io.timestamps import TimeRule
 from ..io.workbook import is_workbook
 from ..job import Clock, TableFormat
 from ..physics.conditions import TimeSeries
@@ -208,7 +207,7 @@ def time_series(problem: Problem, key: str, series: Series, kind: str, clock: Cl
 def moments(problem: Problem, dates: str | None = None) -> TimeRule:
     """How dates of the problem file and of its tables are read."""
     with problem.blaming("time.zone"):
-        return TimeRule(zone=None if problem.time.zone is None else Zone(problem.time.zone), dates=dates)
+        return TimeRule(TableFormat(zone=problem.time.zone, dates=dates))
 
 
 def moment_ns(problem: Problem, key: str, text: str, rule: TimeRule) -> int:

@@ -15,8 +15,8 @@ from ..core.checks import FloatArray, IntArray, as_count, as_finite, frozen
 from ..core.errors import TimeError, ValueRangeError
 from ..core.pieces import row_blocks
 from ..domains.base import Domain
-from ..io.timestamps import TimeRule, Zone
-from ..job import Clock, Setup
+from ..io.timestamps import TimeRule
+from ..job import Clock, Setup, TableFormat
 from ..model.field import exceedance, moments
 from ..space.space import Basis
 from ..statespace.values import half_width
@@ -130,7 +130,7 @@ def _planned_times(record: RunRecord, setup: Setup) -> IntArray:
 
 def _given_times(times: Any, clock: Clock) -> IntArray:
     listed = times if isinstance(times, (list, tuple)) else np.atleast_1d(np.asarray(times))
-    rule = TimeRule(zone=None if clock.zone is None else Zone(clock.zone))
+    rule = TimeRule(TableFormat(zone=clock.zone))
     return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
 
 
