@@ -17,8 +17,7 @@ from ..core.errors import Complaint, ProblemError, RFKalmanError
 from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model.model import Model
-from ..model.priors import FromFunction, Prior, Sobolev, isotropic
-from ..model.unknowns import Block, SensorOffset, SourceField
+from ..model.unknowns import Block, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
@@ -323,33 +322,18 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
 def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
-    blocks: list[Block] = []
-    field = problem.physics.source_field
-    if field is not None:
-        blocks.append(SourceField(field.std, field.length or length, field.memory, field.smoothness, field.modes))
-    blocks += _offsets(problem, sensors)
-    noise, given = None, problem.physics.process_noise
-    if given is not None:
-        noise = Sobolev(given.change / math.sqrt(given.per or 1.0), given.length or length, given.smoothness)
-    prior = _prior(problem, space, length, notes)
+    source, drive = problem.physics.source_field, problem.physics.process_noise
+    blocks = [*([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
+    noise = None if drive is None else drive.build(length)
+    prior = problem.prior.build(space.rank, length)
+    if "mean" not in problem.prior.model_fields_set:
+        notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
             model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0)
     warned += [str(w.message) for w in caught]
     return model
-
-
-def _prior(problem: Problem, space: WhitenedSpace, length: float, notes: list[str]) -> Prior:
-    given, mean = problem.prior, problem.prior.mean
-    around: Prior
-    if given.kind == "isotropic":
-        around = isotropic(given.std / math.sqrt(space.rank))
-    else:
-        around = Sobolev(given.std, length, given.smoothness)
-    if "mean" not in given.model_fields_set:
-        notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
-    return FromFunction(lambda x: np.full(len(x), mean), around) if mean else around
 
 
 def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -273,11 +273,7 @@ def _polygons(found: Any, depth: int = 0) -> Iterator[Any]:
 def mesh(problem: Problem, path: Path, unit: str | None) -> Mesh:
     """A mesh file, its coordinates in ``unit``, in the unit of the problem."""
     found, factor = Mesh.from_file(path), _factor(problem, unit)
-    if factor == 1.0:
-        return found
-    return Mesh(
-        factor * found.points, found.cells, found.boundary, found.curved, notes=found.notes, regions=found.regions
-    )
+    return found if factor == 1.0 else replace(found, points=factor * found.points)
 
 
 def _factor(problem: Problem, unit: str | None) -> float:
