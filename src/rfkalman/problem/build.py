@@ -116,7 +116,8 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
     ):
         if (readable is None or needed <= readable) and name not in absent:
             try:
-                seen[name] = look(problem)
+                with problem.blaming(name):
+                    seen[name] = look(problem)
             except ProblemError as error:
                 complaints += error.complaints
     if "domain" in seen and (readable is None or "physics" in readable):

@@ -88,11 +88,14 @@ class Quantity(Dim):
         written = core_schema.union_schema([core_schema.float_schema(), core_schema.str_schema()])
         return core_schema.no_info_before_validator_function(self._written, written)
 
-    @staticmethod
-    def _written(value: Any) -> float | str:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str, np.integer, np.floating)):
+    def _written(self, value: Any) -> float | str:
+        if isinstance(value, str) and value.strip() and len(value) <= 80:
+            return value
+        if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise ValueError("must be a number or a text with a unit such as '0.3 mm2/s'")
-        return value if isinstance(value, str) else float(value)
+        if not math.isfinite(value) and not (self.kind == "limit" and math.isinf(value)):
+            raise ValueError("must be finite")
+        return float(value)
 
 
 Number = Annotated[float, Quantity("")]
