@@ -6,7 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -186,28 +186,21 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
 # -- where ------------------------------------------------------------------------------------------------------------
 
 
-def _sensors(
-    problem: Problem,
-    domain: Domain,
-    read: tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray],
-    warned: list[str],
-) -> SensorTable:
-    ids, coords, noise, offset = read
-    inside = np.asarray(domain.contains(coords), dtype=np.bool_)
-    outside = [name for name, within in zip(ids, inside, strict=True) if not within]
+def _sensors(problem: Problem, domain: Domain, sensors: SensorTable, warned: list[str]) -> SensorTable:
+    """The sensors, with those outside the domain set apart."""
+    inside, n, unit = np.asarray(domain.contains(sensors.coords), dtype=np.bool_), sensors.n, problem.domain.unit
+    outside = [name for name, within in zip(sensors.ids, inside, strict=True) if not within]
     if outside:
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
-        warned.append(
-            f"{len(outside)} of {len(ids)} sensors lie outside the domain ({span} {problem.domain.unit}) and are not "
-            f"used: {several(outside)}."
-        )
-    if len(outside) == len(ids):
+        text = f"{len(outside)} of {n} sensors lie outside the domain ({span} {unit}) and are not used"
+        warned.append(f"{text}: {several(outside)}.")
+    if len(outside) == n:
         raise problem.error(
             "sensors",
-            f"all {len(ids)} sensors lie outside the domain; the first, {ids[0]!r}, is at "
-            f"{coords[0].tolist()} {problem.domain.unit}. Check sensors.unit and the order of sensors.coordinates.",
+            f"all {n} sensors lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
+            f"{unit}. Check sensors.unit and the order of sensors.coordinates.",
         )
-    return SensorTable(ids, coords, noise, inside, offset)
+    return replace(sensors, inside=inside)
 
 
 def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
@@ -312,12 +305,13 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
 
 def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
     """The position of a sensor of the table, left out of the readings or not."""
-    ids, coords, _, _ = read_sensors(problem, everything=True)
-    if name not in ids:
-        near = difflib.get_close_matches(name, ids, n=1)
+    sensors = read_sensors(problem, everything=True)
+    row = sensors.index(name)
+    if row is None:
+        near = difflib.get_close_matches(name, sensors.ids, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise problem.error(f"{key}.sensor", f"there is no sensor {name!r}{hint}")
-    return np.asarray(coords[ids.index(name)])
+    return np.asarray(sensors.coords[row])
 
 
 def _model(

@@ -18,7 +18,7 @@ from ..io.columns import number
 from ..io.texts import cut_lines
 from ..io.timestamps import TimeRule, Zone
 from ..io.workbook import is_workbook
-from ..job import Clock, TableFormat
+from ..job import Clock, SensorTable, TableFormat
 from ..physics.conditions import TimeSeries
 from .forms import delimiter_of, trimmed
 from .places import FARTHEST_M, local_plane
@@ -119,10 +119,8 @@ def unusable_files(problem: Problem) -> list[Complaint]:
     return found
 
 
-def read_sensors(
-    problem: Problem, *, everything: bool = False
-) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
-    """Ids, coordinates (n, d), noise stds and offset stds (0: none), in the units of the problem."""
+def read_sensors(problem: Problem, *, everything: bool = False) -> SensorTable:
+    """The sensors in the units of the problem, or also those left out; as if all lay inside the domain."""
     sensors = problem.sensors
     if sensors.file is None:
         ids, coords = tuple(entry.id for entry in sensors.table), np.array([entry.at for entry in sensors.table])
@@ -137,7 +135,8 @@ def read_sensors(
     keep = [i for i, name in enumerate(ids) if everything or name not in excluded]
     if not keep:
         raise problem.error("sensors", "no sensor is left.")
-    return tuple(ids[i] for i in keep), coords[keep], noise[keep], offset[keep]
+    inside = np.ones(len(keep), dtype=np.bool_)
+    return SensorTable(tuple(ids[i] for i in keep), coords[keep], noise[keep], inside, offset[keep])
 
 
 def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
@@ -262,7 +261,7 @@ def _polygons(found: Any, depth: int = 0) -> Iterator[Any]:
         case {"type": "Polygon", "coordinates": [_, *_] as rings}:
             yield rings
         case {"type": "MultiPolygon", "coordinates": [*shapes]}:
-            yield from shapes
+            yield from filter(None, shapes)
         case {"type": "Feature", "geometry": inner} if depth < 8:
             yield from _polygons(inner, depth + 1)
         case {"features": [*entries]} | {"geometries": [*entries]} if depth < 8:
