@@ -84,7 +84,7 @@ def test_an_outline_in_degrees_goes_with_the_origin(tmp_path):
     assert complaints == []
     corner = local_plane(np.array([48.0]), np.array([11.4]), (48.1, 11.5))[0] / 1000.0
     np.testing.assert_allclose(seen["domain"].lower, corner, atol=0.05)
-    np.testing.assert_allclose(seen["sensors"][1][0], 0.0, atol=1e-9)
+    np.testing.assert_allclose(seen["sensors"].coords[0], 0.0, atol=1e-9)
     with pytest.raises(ProblemError, match=r"sensors\.origin: is needed"):
         Problem.from_dict(tables(tmp_path), folder=tmp_path)
 

@@ -6,7 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,7 @@ from ..core.errors import Complaint, ProblemError, RFKalmanError
 from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model.model import Model
-from ..model.priors import FromFunction, Prior, Sobolev, isotropic
-from ..model.unknowns import Block, SensorOffset, SourceField
+from ..model.unknowns import Block, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
@@ -117,7 +116,8 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
     ):
         if (readable is None or needed <= readable) and name not in absent:
             try:
-                seen[name] = look(problem)
+                with problem.blaming(name):
+                    seen[name] = look(problem)
             except ProblemError as error:
                 complaints += error.complaints
     if "domain" in seen and (readable is None or "physics" in readable):
@@ -186,28 +186,21 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
 # -- where ------------------------------------------------------------------------------------------------------------
 
 
-def _sensors(
-    problem: Problem,
-    domain: Domain,
-    read: tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray],
-    warned: list[str],
-) -> SensorTable:
-    ids, coords, noise, offset = read
-    inside = np.asarray(domain.contains(coords), dtype=np.bool_)
-    outside = [name for name, within in zip(ids, inside, strict=True) if not within]
+def _sensors(problem: Problem, domain: Domain, sensors: SensorTable, warned: list[str]) -> SensorTable:
+    """The sensors, with those outside the domain set apart."""
+    inside, n, unit = np.asarray(domain.contains(sensors.coords), dtype=np.bool_), sensors.n, problem.domain.unit
+    outside = [name for name, within in zip(sensors.ids, inside, strict=True) if not within]
     if outside:
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
-        warned.append(
-            f"{len(outside)} of {len(ids)} sensors lie outside the domain ({span} {problem.domain.unit}) and are not "
-            f"used: {several(outside)}."
-        )
-    if len(outside) == len(ids):
+        text = f"{len(outside)} of {n} sensors lie outside the domain ({span} {unit}) and are not used"
+        warned.append(f"{text}: {several(outside)}.")
+    if len(outside) == n:
         raise problem.error(
             "sensors",
-            f"all {len(ids)} sensors lie outside the domain; the first, {ids[0]!r}, is at "
-            f"{coords[0].tolist()} {problem.domain.unit}. Check sensors.unit and the order of sensors.coordinates.",
+            f"all {n} sensors lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
+            f"{unit}. Check sensors.unit and the order of sensors.coordinates.",
         )
-    return SensorTable(ids, coords, noise, inside, offset)
+    return replace(sensors, inside=inside)
 
 
 def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
@@ -312,44 +305,30 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
 
 def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
     """The position of a sensor of the table, left out of the readings or not."""
-    ids, coords, _, _ = read_sensors(problem, everything=True)
-    if name not in ids:
-        near = difflib.get_close_matches(name, ids, n=1)
+    sensors = read_sensors(problem, everything=True)
+    row = sensors.index(name)
+    if row is None:
+        near = difflib.get_close_matches(name, sensors.ids, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise problem.error(f"{key}.sensor", f"there is no sensor {name!r}{hint}")
-    return np.asarray(coords[ids.index(name)])
+    return np.asarray(sensors.coords[row])
 
 
 def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
-    blocks: list[Block] = []
-    field = problem.physics.source_field
-    if field is not None:
-        blocks.append(SourceField(field.std, field.length or length, field.memory, field.smoothness, field.modes))
-    blocks += _offsets(problem, sensors)
-    noise, given = None, problem.physics.process_noise
-    if given is not None:
-        noise = Sobolev(given.change / math.sqrt(given.per or 1.0), given.length or length, given.smoothness)
-    prior = _prior(problem, space, length, notes)
+    source, drive = problem.physics.source_field, problem.physics.process_noise
+    blocks = [*([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
+    noise = None if drive is None else drive.build(length)
+    prior = problem.prior.build(space.rank, length)
+    if "mean" not in problem.prior.model_fields_set:
+        notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
             model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0)
     warned += [str(w.message) for w in caught]
     return model
-
-
-def _prior(problem: Problem, space: WhitenedSpace, length: float, notes: list[str]) -> Prior:
-    given, mean = problem.prior, problem.prior.mean
-    around: Prior
-    if given.kind == "isotropic":
-        around = isotropic(given.std / math.sqrt(space.rank))
-    else:
-        around = Sobolev(given.std, length, given.smoothness)
-    if "mean" not in given.model_fields_set:
-        notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
-    return FromFunction(lambda x: np.full(len(x), mean), around) if mean else around
 
 
 def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:

@@ -376,7 +376,7 @@ class _Conversion:
         self.complaints: list[Complaint] = []
         self.numbers: dict[str, float] = {}
         self.files: list[tuple[str, str]] = []
-        self._wrong: set[str] = set()
+        self._wrong = {"length", "time", "field", "capacity"}
         given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
         for name, section, key in (
             ("length", "domain", "unit"),
@@ -384,38 +384,45 @@ class _Conversion:
             ("field", "field", "unit"),
             ("capacity", "physics", "capacity"),
         ):
-            try:
+            if section in sections:
                 alone: dict[str, Any] = {name: getattr(sections[section], key)}
-                Units(**alone)
-                given |= alone
-            except KeyError:
-                self._wrong.add(name)
-            except RFKalmanError as error:
-                self._wrong.add(name)
-                self.complaints.append(Complaint(f"{section}.{key}", str(error)))
+                with self._complaining(f"{section}.{key}"):
+                    Units(**alone)
+                    given |= alone
+                    self._wrong.remove(name)
         self.units = Units(**given)
         self.sections = {name: s.replaced(self._converted, (name,)) for name, s in sections.items()}
         for name, section in self.sections.items():
             for key, text in section.conflicts(self.sections.get("domain")):
                 self.complaints.append(Complaint(f"{name}.{key}".rstrip("."), text))
 
-    def _converted(self, at: Key, value: Any, kind: str) -> Any:
-        """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
-        key, units, unit = dotted(at), self.units, kind.removeprefix("unit of ")
-        if isinstance(value, Series) or kind == "file":
-            self.files.append((key, value) if kind == "file" else (f"{key}.file", value.file))
-            return value
+    @contextlib.contextmanager
+    def _complaining(self, key: str) -> Iterator[None]:
         try:
-            if unit != kind:
-                # Outlines may be in degrees, which are taken to lengths.
-                if (unit == "time" or unit not in self._wrong) and (key, value) != ("domain.file_unit", "degree"):
-                    {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}[unit](value)
-                return value
-            if not self._wrong & units.based_on(kind):
-                return self.numbers.setdefault(key, units.convert(value, kind))
+            yield
         except RFKalmanError as error:
             self.complaints.append(Complaint(key, str(error)))
-        return value if unit != kind else math.nan
+
+    def _converted(self, at: Key, value: Any, kind: str) -> Any:
+        """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
+        key, units = dotted(at), self.units
+        unit = {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}
+        if isinstance(value, Series):
+            self.files.append((f"{key}.file", value.file))
+        elif kind == "file":
+            self.files.append((key, value))
+        elif kind.startswith("unit of "):
+            what = kind.removeprefix("unit of ")
+            # Any unit of time will do; outlines may be in degrees, which are taken to lengths.
+            if (what == "time" or what not in self._wrong) and (key, value) != ("domain.file_unit", "degree"):
+                with self._complaining(key):
+                    unit[what](value)
+        else:
+            with self._complaining(key):
+                if not self._wrong & units.based_on(kind):
+                    return self.numbers.setdefault(key, units.convert(value, kind))
+            return math.nan
+        return value
 
 
 #: Each section of a problem, and what reads it by itself.

@@ -19,6 +19,8 @@ from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, T
 
 from .. import domains
 from ..core.errors import ValueRangeError
+from ..model.priors import FromFunction, Prior, Sobolev, isotropic
+from ..model.unknowns import SourceField
 from ..physics import coefficients, conditions
 from ..physics.sources import Bump, Source
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
@@ -53,8 +55,6 @@ from .tables import mesh, outline
 
 if TYPE_CHECKING:
     from .file import Problem
-
-Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 # -- tables that a problem names --------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class UnknownTable(Section):
     unknown: UnknownValue
 
 
-def _by_key(table: str, number: str = "number", several: str = "number", **marks: str) -> Callable[[Any], str]:
+def _by_key(table: str, number: str = "number", sequence: str = "number", **marks: str) -> Callable[[Any], str]:
     """Tells the branches of a union apart: a table by a key that only it has, one without by ``table``."""
 
     def tag(value: Any) -> str:
@@ -189,7 +189,7 @@ def _by_key(table: str, number: str = "number", several: str = "number", **marks
             return f"<{type(value).__name__}>"
         if isinstance(value, Mapping):
             return f"<{next((name for key, name in marks.items() if key in value), table)}>"
-        return f"<{several if isinstance(value, (list, tuple, np.ndarray)) else number}>"
+        return f"<{sequence if isinstance(value, (list, tuple, np.ndarray)) else number}>"
 
     return tag
 
@@ -470,7 +470,7 @@ Diffusion = Annotated[
     | Annotated[Inclusion, Tag("<Inclusion>")]
     | Annotated[Regions, Tag("<Regions>")],
     Discriminator(
-        _by_key("?", several="list", interfaces="Layers", knots="Profile", inside="Inclusion", regions="Regions"),
+        _by_key("?", sequence="list", interfaces="Layers", knots="Profile", inside="Inclusion", regions="Regions"),
         custom_error_type="said",
         custom_error_message="must be a quantity, one per axis, or a table with interfaces + values (layers), "
         "knots + values (profile), regions (of a mesh) or inside + outside (a box).",
@@ -489,7 +489,7 @@ class VelocityTable(Section):
 
 Velocity = Annotated[
     Annotated[Speeds, Tag("<list>")] | Annotated[VelocityTable, Tag("<VelocityTable>")],
-    Discriminator(_by_key("VelocityTable", number="list", several="list")),
+    Discriminator(_by_key("VelocityTable", number="list", sequence="list")),
 ]
 
 
@@ -567,6 +567,10 @@ class ProcessNoise(Section):
     length: Width | None = Field(None, description="By default prior.length.")
     smoothness: Smoothness = 2.0
 
+    def build(self, length: float) -> Sobolev:
+        """The noise of the library, with the length of the prior by default."""
+        return Sobolev(self.change / math.sqrt(self.per or 1.0), self.length or length, self.smoothness)
+
 
 class SourceFieldSection(Section):
     """A smooth random source without a known shape, with a memory in time."""
@@ -575,7 +579,11 @@ class SourceFieldSection(Section):
     memory: Duration = Field(description="Time over which it forgets.")
     length: Width | None = Field(None, description="By default prior.length.")
     smoothness: Smoothness = 2.0
-    modes: Count | None = Field(None, le=1000)
+    modes: Annotated[int, Field(ge=1, strict=True)] | None = Field(None, le=1000)
+
+    def build(self, length: float) -> SourceField:
+        """The unknown of the library, with the length of the prior by default."""
+        return SourceField(self.std, self.length or length, self.memory, self.smoothness, self.modes)
 
 
 class PointSource(Section):
@@ -703,6 +711,12 @@ class PriorSection(Section):
     kind: Literal["smooth", "isotropic"] = "smooth"
     length: Width | None = Field(None, description="Correlation length.")
     smoothness: Smoothness = 2.0
+
+    def build(self, rank: int, length: float) -> Prior:
+        """The prior of the library for a space of this rank; ``length`` is the one given or chosen."""
+        smooth, mean = self.kind == "smooth", self.mean
+        around = Sobolev(self.std, length, self.smoothness) if smooth else isotropic(self.std / math.sqrt(rank))
+        return FromFunction(lambda x: np.full(len(x), mean), around) if mean else around
 
 
 # -- sensors, time, input, output -------------------------------------------------------------------------------------

@@ -88,11 +88,14 @@ class Quantity(Dim):
         written = core_schema.union_schema([core_schema.float_schema(), core_schema.str_schema()])
         return core_schema.no_info_before_validator_function(self._written, written)
 
-    @staticmethod
-    def _written(value: Any) -> float | str:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str, np.integer, np.floating)):
+    def _written(self, value: Any) -> float | str:
+        if isinstance(value, str) and value.strip() and len(value) <= 80:
+            return value
+        if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise ValueError("must be a number or a text with a unit such as '0.3 mm2/s'")
-        return value if isinstance(value, str) else float(value)
+        if not math.isfinite(value) and not (self.kind == "limit" and math.isinf(value)):
+            raise ValueError("must be finite")
+        return float(value)
 
 
 Number = Annotated[float, Quantity("")]
@@ -171,20 +174,23 @@ class Section(BaseModel):
             return handler(given)
         except ValidationError as error:
             items = error.errors(include_url=False)
-        strange = [str(item["loc"][0]) for item in items if item["type"] == "extra_forbidden" and len(item["loc"]) == 1]
-        near = {key: difflib.get_close_matches(key, cls.model_fields, n=1, cutoff=0.6) for key in strange}
+        near = {
+            item["loc"]: difflib.get_close_matches(str(item["loc"][0]), cls.model_fields, n=1)
+            for item in items
+            if item["type"] == "extra_forbidden" and len(item["loc"]) == 1
+        }
         found: list[InitErrorDetails] = []
         for item in items:
             loc, kind, context = item["loc"], item["type"], {**item.get("ctx", {}), "said": item["msg"]}
-            if kind == "extra_forbidden" and len(loc) == 1:
-                meant = near[str(loc[0])]
-                hint = f"did you mean {meant[0]!r}?" if meant else f"keys here are {', '.join(cls.model_fields)}."
-                kind, context = "said", {"said": f"is not a key that is known here; {hint}", "meant": meant}
-            # That a key is missing is said already where its name is only misspelt.
-            if not (kind == "missing" and len(loc) == 1 and [loc[0]] in near.values()):
-                found.append(
-                    InitErrorDetails(type=PydanticCustomError(kind, "{said}", context), loc=loc, input=item["input"])
+            if loc in near:
+                hint = (
+                    f"did you mean {near[loc][0]!r}?" if near[loc] else f"keys here are {', '.join(cls.model_fields)}."
                 )
+                kind, context = "said", {"said": f"is not a key that is known here; {hint}", "meant": near[loc]}
+            # That a key is missing is said already where its name is only misspelt.
+            if kind != "missing" or list(loc) not in near.values():
+                said = PydanticCustomError(kind, "{said}", context)
+                found.append(InitErrorDetails(type=said, loc=loc, input=item["input"]))
         raise ValidationError.from_exception_data(cls.__name__, found)
 
     def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ..domains import Mesh, Polygon
 from ..io.texts import cut_lines, number
 from ..io.timestamps import TimeRule
 from ..io.workbook import is_workbook
-from ..job import Clock, TableFormat
+from ..job import Clock, SensorTable, TableFormat
 from ..physics.conditions import TimeSeries
 from .forms import delimiter_of, trimmed
 from .places import FARTHEST_M, local_plane
@@ -118,10 +118,8 @@ def unusable_files(problem: Problem) -> list[Complaint]:
     return found
 
 
-def read_sensors(
-    problem: Problem, *, everything: bool = False
-) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
-    """Ids, coordinates (n, d), noise stds and offset stds (0: none), in the units of the problem."""
+def read_sensors(problem: Problem, *, everything: bool = False) -> SensorTable:
+    """The sensors in the units of the problem, or also those left out; as if all lay inside the domain."""
     sensors = problem.sensors
     if sensors.file is None:
         ids, coords = tuple(entry.id for entry in sensors.table), np.array([entry.at for entry in sensors.table])
@@ -136,7 +134,8 @@ def read_sensors(
     keep = [i for i, name in enumerate(ids) if everything or name not in excluded]
     if not keep:
         raise problem.error("sensors", "no sensor is left.")
-    return tuple(ids[i] for i in keep), coords[keep], noise[keep], offset[keep]
+    inside = np.ones(len(keep), dtype=np.bool_)
+    return SensorTable(tuple(ids[i] for i in keep), coords[keep], noise[keep], inside, offset[keep])
 
 
 def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
@@ -261,7 +260,7 @@ def _polygons(found: Any, depth: int = 0) -> Iterator[Any]:
         case {"type": "Polygon", "coordinates": [_, *_] as rings}:
             yield rings
         case {"type": "MultiPolygon", "coordinates": [*shapes]}:
-            yield from shapes
+            yield from filter(None, shapes)
         case {"type": "Feature", "geometry": inner} if depth < 8:
             yield from _polygons(inner, depth + 1)
         case {"features": [*entries]} | {"geometries": [*entries]} if depth < 8:
@@ -272,11 +271,7 @@ def _polygons(found: Any, depth: int = 0) -> Iterator[Any]:
 def mesh(problem: Problem, path: Path, unit: str | None) -> Mesh:
     """A mesh file, its coordinates in ``unit``, in the unit of the problem."""
     found, factor = Mesh.from_file(path), _factor(problem, unit)
-    if factor == 1.0:
-        return found
-    return Mesh(
-        factor * found.points, found.cells, found.boundary, found.curved, notes=found.notes, regions=found.regions
-    )
+    return found if factor == 1.0 else replace(found, points=factor * found.points)
 
 
 def _factor(problem: Problem, unit: str | None) -> float:
