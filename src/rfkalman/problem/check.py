@@ -367,12 +367,11 @@ def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
     """How many of the readings, in the order of time, a run would take; the rest lie far ahead of all others."""
     if when.size == 0:
         return 0
-    sensors, last = np.unique(row[::-1], return_index=True)
-    latest = when[::-1][last]
-    furthest = int(sensors[np.argmax(latest)])
-    quorum = int(np.sort(latest)[-2]) if latest.size > 1 else None
+    furthest = row == row[-1]
+    others = when[~furthest]
+    quorum = int(others[-1]) if others.size else None
     network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
-    end = trusted_end(quorum, when[row == furthest][-100:].tolist(), network, ahead_ns)
+    end = trusted_end(quorum, when[furthest][-100:].tolist(), network, ahead_ns)
     assert end is not None
     before = before_leap(np.unique(when)[-100:].tolist(), ahead_ns)
     if before is not None and before < end and int((when > before).sum()) <= 2:
