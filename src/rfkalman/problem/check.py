@@ -321,13 +321,11 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         counts["too late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
         kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
     when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
-    order = np.lexsort((at, row))
-    twice = (np.diff(row[order]) == 0) & (np.diff(at[order]) == 0)
-    conflicts = int((twice & (np.diff(value[order]) != 0.0)).sum())
-    order = np.lexsort((row, when))
-    when, row = when[order], row[order]
+    order = np.lexsort((at, row, when))
+    when, row, at, value = when[order], row[order], at[order], value[order]
     again = np.zeros(when.size, dtype=np.bool_)
     again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
+    conflicts = int(np.count_nonzero(again[1:] & (np.diff(at) == 0) & (np.diff(value) != 0.0)))
     when, row = when[~again], row[~again]
     far = _far(when, row, clock.ahead_ns)
     times, first = np.unique(when[:far], return_index=True)
