@@ -411,13 +411,12 @@ def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
     """Numbers as large as Unix time is are Unix time; smaller ones count from the start."""
     values = np.array([table.number(t) for t in stamps])
     finite = values[np.isfinite(values)]
+    low, high = np.quantile(finite, [0.05, 0.95])
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
-        low, high = np.quantile(finite, [0.05, 0.95]) * factor
-        if suffix in ("", unit) and _EPOCH[0] <= low and high <= _EPOCH[1]:
-            seconds = factor * values
-            start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=math.floor(factor * float(finite.min())))
-            said = start.isoformat().replace("+00:00", "Z")
-            return Times(seconds.tolist(), unit, "1970-01-01T00:00:00Z", None, True, said)
+        if suffix in ("", unit) and _EPOCH[0] <= factor * low and factor * high <= _EPOCH[1]:
+            first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=math.floor(factor * float(finite.min())))
+            start = first.isoformat().replace("+00:00", "Z")
+            return Times((factor * values).tolist(), unit, "1970-01-01T00:00:00Z", None, True, start)
     unit = suffix if suffix in _SECONDS else ""
     return Times((_SECONDS.get(unit, 1.0) * values).tolist(), unit)
 
