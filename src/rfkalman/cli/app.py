@@ -60,8 +60,7 @@ def emit(data: Any) -> None:
         typer.echo(json.dumps(plain, indent=1, allow_nan=False))
 
 
-@contextlib.contextmanager
-def progress_bar() -> Iterator[Progress]:
+def progress_bar() -> Progress:
     """Bars on standard error; silent where nobody is watching."""
     columns = (
         TextColumn("{task.description}"),
@@ -70,8 +69,7 @@ def progress_bar() -> Iterator[Progress]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[what]}", style="dim"),
     )
-    with Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty()) as bars:
-        yield bars
+    return Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty())
 
 
 # -- the application --------------------------------------------------------------------------------------------------

@@ -22,8 +22,7 @@ def check(
     stated = Problem.from_toml(problem)
     with progress_bar() as bars:
         bars.add_task("checking", total=None, what="building the model, reading the data")
-        files = [stated.path(name) for name in stated.input.files]
-        report = stated.check(files if data and files else None)
+        report = stated.check(data and bool(stated.input.files))
     emit(report.as_dict())
     if not wants_json():
         say(str(report))

@@ -41,10 +41,7 @@ def reproduce(
         raise ValueRangeError(f"--table {table}: the folder {table.parent} does not exist.")
     with progress_bar() as bars:
         tasks = {e.name: bars.add_task(e.name, total=1.0, what="waiting") for e in chosen}
-
-        def show(name: str, fraction: float, what: str) -> None:
-            bars.update(tasks[name], completed=fraction, what=what)
-
+        show = lambda name, fraction, what: bars.update(tasks[name], completed=fraction, what=what)
         outcomes = []
         for experiment in chosen:
             outcomes += run_experiments([experiment.name], effort, show)

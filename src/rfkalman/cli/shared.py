@@ -72,10 +72,8 @@ def moment(setup: Setup, text: str, option: str) -> int:
 
 def shown(path: Path) -> str:
     """A path for people and machines: relative to here where it lies below, as it was given otherwise."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    whole, here = path.resolve(), Path.cwd()
+    return str(whole.relative_to(here) if whole.is_relative_to(here) else path)
 
 
 def command_line() -> str:

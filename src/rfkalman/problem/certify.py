@@ -59,20 +59,18 @@ def certify_problem(
     observation = Observation(seen.H[:, :r], std=seen.std)
     step = LinearStep(Exponential().step(space.generator(), 0.0, dt).transition)
     prior = Gaussian(model.initial.mean[:r], model.initial.root[:r])
-    notes: list[tuple[str, str]] = []
-    if model.blocks:
-        names = ", ".join(block.name for block in model.blocks)
-        notes.append(("unknowns", f"{names}: the theorem has none; the field is certified as if they were known"))
-    if problem.physics.process_noise is not None:
-        notes.append(("process noise", "the theorem's field has none; it was left out"))
-    if setup.clock.step_ns is None:
-        notes.append(
-            (
-                "time",
-                f"readings come at any time; {n_analyses} analyses {dt:g} {setup.labels.time_unit} apart "
-                "were assumed (time.step states another gap)",
-            )
-        )
+    names = ", ".join(block.name for block in model.blocks)
+    gap = f"{n_analyses} analyses {dt:g} {setup.labels.time_unit} apart"
+    left_out = [
+        (names, "unknowns", f"{names}: the theorem has none; the field is certified as if they were known"),
+        (problem.physics.process_noise, "process noise", "the theorem's field has none; it was left out"),
+        (
+            setup.clock.step_ns is None,
+            "time",
+            f"readings come at any time; {gap} were assumed (time.step states another gap)",
+        ),
+    ]
+    notes = [(name, text) for is_so, name, text in left_out if is_so]
     truths = None
     try:
         if quick:

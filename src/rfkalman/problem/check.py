@@ -321,13 +321,11 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         counts["too late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
         kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
     when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
-    order = np.lexsort((at, row))
-    twice = (np.diff(row[order]) == 0) & (np.diff(at[order]) == 0)
-    conflicts = int((twice & (np.diff(value[order]) != 0.0)).sum())
-    order = np.lexsort((row, when))
-    when, row = when[order], row[order]
+    order = np.lexsort((at, row, when))
+    when, row, at, value = when[order], row[order], at[order], value[order]
     again = np.zeros(when.size, dtype=np.bool_)
     again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
+    conflicts = int(np.count_nonzero(again[1:] & (np.diff(at) == 0) & (np.diff(value) != 0.0)))
     when, row = when[~again], row[~again]
     far = _far(when, row, clock.ahead_ns)
     times, first = np.unique(when[:far], return_index=True)
@@ -367,12 +365,11 @@ def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
     """How many of the readings, in the order of time, a run would take; the rest lie far ahead of all others."""
     if when.size == 0:
         return 0
-    sensors, last = np.unique(row[::-1], return_index=True)
-    latest = when[::-1][last]
-    furthest = int(sensors[np.argmax(latest)])
-    quorum = int(np.sort(latest)[-2]) if latest.size > 1 else None
+    furthest = row == row[-1]
+    others = when[~furthest]
+    quorum = int(others[-1]) if others.size else None
     network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
-    end = trusted_end(quorum, when[row == furthest][-100:].tolist(), network, ahead_ns)
+    end = trusted_end(quorum, when[furthest][-100:].tolist(), network, ahead_ns)
     assert end is not None
     end = without_leap(end, np.unique(when)[-100:].tolist(), lambda t: int((when > t).sum()), ahead_ns)
     return int(np.searchsorted(when, end, side="right"))

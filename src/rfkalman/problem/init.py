@@ -34,7 +34,7 @@ _UNWELL = {85.0, -127.0}
 _NINES = re.compile(r"-?(?=(?:[.,]?9){3})9*[.,]?9+")
 #: One-letter names and words that pint happens to know: more often part of the name of a column.
 _NO_UNITS = ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u")
-SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: What a logger appends to the name of a column: how its readings were combined.
 _COMBINED = re.compile(r"_(?:avg|med|max|min|smp|tot)(?:\(\d+\))?$", re.IGNORECASE)
 #: Unix times of the years 1990 to 2100 in seconds; a duration of twenty years is none.
@@ -286,7 +286,7 @@ def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
         "spread": spread,
         "pace": pace or 0.1 * spread,  # typical change of the liveliest sensor within one unit of time
         "unit_of_time": unit_of_time,
-        "seconds": SECONDS.get(unit_of_time, 1.0),
+        "seconds": _SECONDS.get(unit_of_time, 1.0),
         "resolution": _resolution(text for _, _, _, text in rows[:2000]),
         # Seconds by which the latest reading is late; 0 where the order of lines means nothing.
         "lag": _lag(times.seconds, None if sensor is None else table.column(sensor)),
@@ -411,15 +411,14 @@ def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
     """Numbers as large as Unix time is are Unix time; smaller ones count from the start."""
     values = np.array([table.number(t) for t in stamps])
     finite = values[np.isfinite(values)]
+    low, high = np.quantile(finite, [0.05, 0.95])
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
-        low, high = np.quantile(finite, [0.05, 0.95]) * factor
-        if suffix in ("", unit) and _EPOCH[0] <= low and high <= _EPOCH[1]:
-            seconds = factor * values
-            start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=math.floor(factor * float(finite.min())))
-            said = start.isoformat().replace("+00:00", "Z")
-            return Times(seconds.tolist(), unit, "1970-01-01T00:00:00Z", None, True, said)
-    unit = suffix if suffix in SECONDS else ""
-    return Times((SECONDS.get(unit, 1.0) * values).tolist(), unit)
+        if suffix in ("", unit) and _EPOCH[0] <= factor * low and factor * high <= _EPOCH[1]:
+            first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=math.floor(factor * float(finite.min())))
+            start = first.isoformat().replace("+00:00", "Z")
+            return Times((factor * values).tolist(), unit, "1970-01-01T00:00:00Z", None, True, start)
+    unit = suffix if suffix in _SECONDS else ""
+    return Times((_SECONDS.get(unit, 1.0) * values).tolist(), unit)
 
 
 def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str | None:
@@ -458,7 +457,7 @@ def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -
             rates.append(float(np.quantile(np.abs(np.diff(v)[moved]) / np.sqrt(gap), 0.9) / 1.645))
     gap = float(np.median(gaps)) if gaps else 3600.0
     unit = time_unit or next((u for u, most in (("s", 20.0), ("min", 900.0), ("h", 20_000.0)) if gap < most), "d")
-    return unit, max(rates, default=0.0) * math.sqrt(SECONDS.get(unit, 1.0))
+    return unit, max(rates, default=0.0) * math.sqrt(_SECONDS.get(unit, 1.0))
 
 
 def _lag(seconds: Sequence[float], sensors: Sequence[str] | None) -> float:

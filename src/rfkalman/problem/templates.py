@@ -91,17 +91,19 @@ def problem_text(
     title : str
     """
     place = Path(sensors).parent if folder is None else Path(folder)
-    s = look(Path(sensors), LIMITS["sensors"], guess_sensors)
-    r = None if readings is None else look(Path(readings), _LOOKED_AT, lambda table: guess_readings(table, s["ids"]))
-    name = (r and r["quantity"]) or "field"
+    found = look(Path(sensors), LIMITS["sensors"], guess_sensors)
+    read = None
+    if readings is not None:
+        read = look(Path(readings), _LOOKED_AT, lambda table: guess_readings(table, found["ids"]))
+    name = (read and read["quantity"]) or "field"
     text = _template().render(
-        s=s,
-        r=r,
-        title=title or f"{name} from {len(s['ids'])} sensors",
+        sensors=found,
+        readings=read,
+        title=title or f"{name} from {len(found['ids'])} sensors",
         name=name,
-        unit=(r and r["unit"]) or s["noise_unit"],
-        sensors=_relative(sensors, place),
-        readings=readings and _relative(readings, place),
+        unit=(read and read["unit"]) or found["noise_unit"],
+        sensors_file=_relative(sensors, place),
+        readings_file=readings and _relative(readings, place),
         usual=Input.model_validate({}).missing,
         FILL_IN=FILL_IN,
         CHECK=CHECK,
@@ -114,7 +116,7 @@ def problem_text(
         f"# Lines to fill in are marked {FILL_IN} ({marked} of them), guesses worth a look {CHECK}.",
         "# Then: rfkalman check, rfkalman run.",
     ]
-    for table in [guess["table"] for guess in (s, r) if guess is not None]:
+    for table in [guess["table"] for guess in (found, read) if guess is not None]:
         head += [_printable(f"{_NOTICED}{table.path.name}: {remark}") for remark in table.remarks]
     return "\n".join([*head, *lines]) + "\n"
 
