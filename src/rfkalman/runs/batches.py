@@ -14,7 +14,8 @@ import difflib
 import hashlib
 import math
 import time
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from ..model.sensors import Functional
 from ..online.assimilator import Assimilator, Moment
 from ..online.readings import NEVER
 from ..statespace.values import Gaussian, Observation
+
+Belief = TypeVar("Belief", bound=Gaussian)
 
 #: Up to this many numbers the rows of all sensors are kept; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25
@@ -172,10 +175,7 @@ class BatchFilter(Assimilator):
     def _analyse(self, belief: Gaussian, obs: Observation, y: FloatArray) -> kalman.Analysis:
         # The square of a reading of 1e300 is infinite, and so are its statistics; the belief itself is not.
         with np.errstate(**_BEYOND):
-            post = super()._analyse(belief, obs, y)
-        if post.root.flags.f_contiguous:
-            return post
-        return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used, post.nis)
+            return _canonical(super()._analyse(belief, obs, y))
 
     def widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float, half_width: float) -> Gaussian:
         """A belief whose band at the place of a sensor reaches what the sensor says; the mean stays.
@@ -257,8 +257,8 @@ def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
-def _canonical(belief: Gaussian) -> Gaussian:
+def _canonical(belief: Belief) -> Belief:
     """The same belief, its root column after column as a checkpoint stores it: products run in one order always."""
     if belief.root.flags.f_contiguous and belief.mean.flags.c_contiguous:
         return belief
-    return Gaussian(frozen(np.ascontiguousarray(belief.mean)), belief.root)
+    return replace(belief, mean=frozen(np.ascontiguousarray(belief.mean)))
