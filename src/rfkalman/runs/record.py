@@ -158,14 +158,16 @@ class RunRecord:
         Where all readings are set aside there is no analysis any more, and time goes on all the same. Of several
         sensors in alarm the last two must agree: one clock alone moves nothing.
         """
-        times = self.analysis_times
-        if not times.size:
+        last = self.store.last_analysis()
+        if last == NEVER:
             return None
-        open_ = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
+        still = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
         if self.setup.judge.has_one_sensor:
-            open_ = [np.delete(times_, -1) for times_ in open_ for _ in range(2)]
-        still = sorted(int(times_[-1]) for times_ in open_)
-        return max([int(times[-1]), *still[-2:-1]])
+            # It stands for two: its last two readings must agree.
+            agreed = [int(times[-2]) for times in still]
+        else:
+            agreed = sorted(int(times[-1]) for times in still)[-2:-1]
+        return max([last, *agreed])
 
     @property
     def log_evidence(self) -> float:
