@@ -6,14 +6,15 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..core.errors import ValueRangeError
+from ..io.readings import read_jsonl
 from ..io.workbook import is_workbook
 from ..runs.runner import Progress, Runner
-from ..runs.session import STORE, follow, table_reader
+from ..runs.session import STORE, follow
 from . import shared
 from ._signals import Pipe, Stop, Stopped
 from .app import remark
@@ -74,8 +75,9 @@ def watch(
                 if source == "-":
                     # Every session is a source of its own, and what is sent twice is a duplicate.
                     sessions = sum(s.name.startswith("standard input") for s in runner.store.sources())
-                    pipe = Pipe(sys.stdin.buffer, stop)
-                    runner.consume(f"standard input {sessions + 1}", table_reader(setup, pipe))
+                    pipe: Any = Pipe(sys.stdin.buffer, stop)
+                    name = f"standard input {sessions + 1}"
+                    runner.consume(name, lambda position: read_jsonl(pipe, setup.input, start=position))
                 else:
                     follow(runner, lambda: _files(place), _Patience(runner, every, idle, stop), remark)
             except Stopped:

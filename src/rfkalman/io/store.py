@@ -449,6 +449,10 @@ class Store:
         """What is noted about the run."""
         return dict(self._rows("meta"))
 
+    def noted(self, key: str) -> str | None:
+        """One entry of it; None: there is none."""
+        return next((value for _, value in self._rows("meta", "WHERE key = ?", key)), None)
+
     def put_meta(self, entries: Mapping[str, str | int | None]) -> None:
         """Set entries; None removes one."""
         self._sql.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in entries])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.checks import FloatArray, IntArray, as_finite
+from ..core.checks import FloatArray, IntArray, as_finite, assign
 from ..core.errors import ShapeError, ValueRangeError
 
 
@@ -37,19 +37,21 @@ class SensorTable:
     _index: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        put, n = object.__setattr__, len(self.ids)
-        put(self, "ids", tuple(str(name) for name in self.ids))
-        put(self, "_index", {name: i for i, name in enumerate(self.ids)})
-        if len(self._index) != n:
+        n, ids, inside = len(self.ids), tuple(str(name) for name in self.ids), np.array(self.inside, dtype=np.bool_)
+        if len(set(ids)) != n:
             raise ValueRangeError("sensor ids must be different from each other.")
-        put(self, "coords", as_finite("coords", self.coords, (n, None)))
-        put(self, "noise_std", as_finite("noise_std", self.noise_std, (n,)))
-        put(self, "offset_std", as_finite("offset_std", self.offset_std, (n,)))
-        inside = np.array(self.inside, dtype=np.bool_)
         if inside.shape != (n,):
             raise ShapeError(f"inside has shape {inside.shape} for {n} sensors.")
         inside.flags.writeable = False
-        put(self, "inside", inside)
+        assign(
+            self,
+            ids=ids,
+            coords=as_finite("coords", self.coords, (n, None)),
+            noise_std=as_finite("noise_std", self.noise_std, (n,)),
+            inside=inside,
+            offset_std=as_finite("offset_std", self.offset_std, (n,)),
+            _index={name: i for i, name in enumerate(ids)},
+        )
 
     @property
     def n(self) -> int:

@@ -14,7 +14,8 @@ import difflib
 import hashlib
 import math
 import time
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -30,12 +31,11 @@ from ..online.assimilator import Assimilator, Moment
 from ..online.readings import NEVER
 from ..statespace.values import Gaussian, Observation
 
+Belief = TypeVar("Belief", bound=Gaussian)
+
 #: Up to this many numbers the rows of all sensors are kept; beyond, each batch evaluates its own.
 _ALL_ROWS = 1 << 25
 
-#: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
-#: certain.
-_WIDEST, _CERTAIN = 10.0, 1e-8
 #: A number that outgrows the machine is looked for in the result, and reported; NumPy need not warn before.
 _BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 
@@ -172,44 +172,7 @@ class BatchFilter(Assimilator):
     def _analyse(self, belief: Gaussian, obs: Observation, y: FloatArray) -> kalman.Analysis:
         # The square of a reading of 1e300 is infinite, and so are its statistics; the belief itself is not.
         with np.errstate(**_BEYOND):
-            post = super()._analyse(belief, obs, y)
-        if post.root.flags.f_contiguous:
-            return post
-        return kalman.Analysis(post.mean, post.root, post.log_evidence, post.indicator, post.n_used, post.nis)
-
-    def widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float, half_width: float) -> Gaussian:
-        """A belief whose band at the place of a sensor reaches what the sensor says; the mean stays.
-
-        For a sensor whose readings are set aside again and again: either it is wrong or
-        the field is not what the model says there, and nobody knows which. One column
-        along P h^T joins the root, so that places are widened as far as they hang
-        together with this one, and other sensors keep what they have pinned down. An
-        error code (-9999) says nothing about how far, so no std grows beyond ten times
-        the one before any reading.
-        """
-        if not math.isfinite(value):
-            return belief
-        obs = self.observation(t_ns, np.array([sensor], dtype=np.int64))
-        h = obs.H[0].copy()
-        for block, part in self.model.parts:
-            # The offset of the sensor is part of what it reads, not of the field.
-            if block.sensors:
-                h[part] = 0.0
-        off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
-        initial = self.initial.root
-        before = float(np.linalg.norm(h.dot(initial)))
-        wanted = min(abs(off) / half_width, _WIDEST * before)
-        root = belief.root
-        seen = h.dot(root)
-        has = float(np.linalg.norm(seen))
-        if wanted <= has:
-            return belief
-        if has > _CERTAIN * before:
-            column = root.dot(seen) * (math.sqrt(wanted * wanted - has * has) / (has * has))
-        else:
-            # A belief that is certain here has no direction of its own: the one before any reading.
-            column = initial.dot(h.dot(initial)) * (wanted / (before * before))
-        return _canonical(Gaussian(belief.mean, np.asfortranarray(np.column_stack([root, column]))))
+            return _canonical(super()._analyse(belief, obs, y))
 
     @property
     def fingerprint(self) -> str:
@@ -257,8 +220,8 @@ def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
-def _canonical(belief: Gaussian) -> Gaussian:
+def _canonical(belief: Belief) -> Belief:
     """The same belief, its root column after column as a checkpoint stores it: products run in one order always."""
     if belief.root.flags.f_contiguous and belief.mean.flags.c_contiguous:
         return belief
-    return Gaussian(frozen(np.ascontiguousarray(belief.mean)), belief.root)
+    return replace(belief, mean=frozen(np.ascontiguousarray(belief.mean)))

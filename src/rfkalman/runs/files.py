@@ -55,6 +55,7 @@ class FollowedFile:
     def __init__(self, runner: Runner, path: Path, tell: Callable[[str], None]) -> None:
         self.path = path
         self.name = str(path.resolve())
+        self.trouble = ""  # why it could not be read at the last look
         self._runner, self._tell = runner, tell
         self._read = source_reader(runner.setup, path, final=False)
         self._stream: IO[bytes] | None = None

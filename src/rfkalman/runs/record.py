@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from ..statespace.values import Gaussian
 from .batches import BatchFilter
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
 
+#: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
+#: certain.
+_WIDEST, _CERTAIN = 10.0, 1e-8
 #: Readings in memory at once when all are looked at.
 _AT_ONCE = 1 << 18
 
@@ -158,14 +162,16 @@ class RunRecord:
         Where all readings are set aside there is no analysis any more, and time goes on all the same. Of several
         sensors in alarm the last two must agree: one clock alone moves nothing.
         """
-        times = self.analysis_times
-        if not times.size:
+        last = self.store.last_analysis()
+        if last == NEVER:
             return None
-        open_ = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
+        still = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
         if self.setup.judge.has_one_sensor:
-            open_ = [np.delete(times_, -1) for times_ in open_ for _ in range(2)]
-        still = sorted(int(times_[-1]) for times_ in open_)
-        return max([int(times[-1]), *still[-2:-1]])
+            # It stands for two: its last two readings must agree.
+            agreed = [int(times[-2]) for times in still]
+        else:
+            agreed = sorted(int(times[-1]) for times in still)[-2:-1]
+        return max([last, *agreed])
 
     @property
     def log_evidence(self) -> float:
@@ -183,7 +189,7 @@ class RunRecord:
         Replays from the nearest checkpoint (or from the last call, if that is nearer)
         and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
         While a sensor is in alarm, the 90 % band at its place reaches what it says
-        (:meth:`rfkalman.runs.batches.BatchFilter.widened`); the recursion itself knows nothing of it.
+        (:meth:`_widened`); the recursion itself knows nothing of it.
         """
         # SQLite compares a NumPy integer with its columns as if it were a blob.
         t_ns = int(t_ns)
@@ -203,9 +209,40 @@ class RunRecord:
         for (when, value), sensor in sorted(on):
             if self.setup.sensors.inside[sensor]:
                 stop = max(when, start if at == NEVER else at)
-                belief = filter_.widened(filter_.carry(belief, at, stop), stop, sensor, value, WIDTH)
+                belief = self._widened(filter_.carry(belief, at, stop), stop, sensor, value)
                 at = stop
         return filter_.carry(belief, at, t_ns)
+
+    def _widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float) -> Gaussian:
+        """A belief whose 90 % band at the place of a sensor reaches what the sensor says; the mean stays.
+
+        For a sensor whose readings are set aside again and again: either it is wrong or
+        the field is not what the model says there, and nobody knows which. One column
+        along P h^T joins the root, so that places are widened as far as they hang
+        together with this one, and other sensors keep what they have pinned down. An
+        error code (-9999) says nothing about how far, so no std grows beyond ten times
+        the one before any reading.
+        """
+        if not math.isfinite(value):
+            return belief
+        obs = self._filter.observation(t_ns, np.array([sensor], dtype=np.int64))
+        h = obs.H[0].copy()
+        for block, part in self.setup.model.parts:
+            # The offset of the sensor is part of what it reads, not of the field.
+            if block.sensors:
+                h[part] = 0.0
+        off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
+        initial, root = self._filter.initial.root, belief.root
+        before, seen = float(np.linalg.norm(h.dot(initial))), h.dot(root)
+        wanted, has = min(abs(off) / WIDTH, _WIDEST * before), float(np.linalg.norm(seen))
+        if wanted <= has:
+            return belief
+        if has > _CERTAIN * before:
+            column = root.dot(seen) * (math.sqrt(wanted * wanted - has * has) / (has * has))
+        else:
+            # A belief that is certain here has no direction of its own: the one before any reading.
+            column = initial.dot(h.dot(initial)) * (wanted / (before * before))
+        return Gaussian(belief.mean, np.column_stack([root, column]))
 
     def consistency(self) -> Consistency:
         """How the readings lie in the bands that were predicted before they were read."""

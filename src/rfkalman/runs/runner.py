@@ -483,13 +483,13 @@ class Runner:
     @property
     def _watermark(self) -> Watermark:
         """How far time has come."""
-        text = self.store.meta().get("watermark")
+        text = self.store.noted("watermark")
         # Stores of the first version have the time alone.
         return Watermark(self._noted("watermark_ns")) if text is None else Watermark.from_text(text)
 
     def _noted(self, key: str) -> int | None:
         """A time that is noted in the store."""
-        text = self.store.meta().get(key)
+        text = self.store.noted(key)
         return None if text is None else int(text)
 
     @property
@@ -535,7 +535,6 @@ class Runner:
     def _analyse(self, head: BatchFilter, through_ns: int, most: int | None = None) -> int:
         """Analyse the batches up to a time, in a transaction, or so many of them and for a second; gives how many."""
         store, n, started = self.store, 0, time.perf_counter()
-        horizon = self._watermark.floor(self._judge.reorder_ns)
         while (batch := store.next_batch(head.head_ns)) is not None and batch <= through_ns:
             row, outcomes = head.analyse(batch, store.batch(batch))
             store.set_outcomes(outcomes)
@@ -543,10 +542,11 @@ class Runner:
             if head.unsaved >= head.belief.root.shape[1] or head.seconds > _CHECKPOINT_SECONDS:
                 store.put_checkpoint(batch, head.belief)
                 head.unsaved, head.seconds = 0, 0.0
-            head.forget(horizon)
             n += 1
             if most is not None and (n == most or time.perf_counter() - started > _SECONDS_PER_COMMIT):
                 break
+        if n:
+            head.forget(self._watermark.floor(self._judge.reorder_ns))
         return n
 
 

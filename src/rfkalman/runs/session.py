@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ReadingsError, RFKalmanWarning, StoreError
-from ..io.readings import from_frame, read_jsonl
-from ..io.tables import Chunk, Position
+from ..io.readings import from_frame
+from ..io.tables import Position
 from ..io.workbook import is_workbook
 from ..job import Setup
 from ..model.field import Field
 from ..model.model import UnknownReport
+from ..online.readings import NEVER
 from .files import FollowedFile, read_whole, source_reader
 from .record import RunRecord
 from .runner import Runner
@@ -52,8 +53,8 @@ class Run(RunRecord):
     @property
     def last_ns(self) -> int | None:
         """Time of the last analysis, UTC nanoseconds; None before the first."""
-        times = self.analysis_times
-        return int(times[-1]) if times.size else None
+        last = self.store.last_analysis()
+        return None if last == NEVER else last
 
     def posterior(self) -> Field:
         """The field at the end of the record (:attr:`RunRecord.end_ns`); the prior's before the first analysis."""
@@ -157,11 +158,6 @@ def warned(text: str) -> None:
     warnings.warn(text + ".", RFKalmanWarning, stacklevel=2)
 
 
-def table_reader(setup: Setup, stream: Any) -> Callable[[Position], Iterable[Chunk]]:
-    """A function that reads JSON lines from a binary stream, such as standard input."""
-    return lambda position: read_jsonl(stream, setup.input, start=position, final=True)
-
-
 def follow(
     runner: Runner, places: Callable[[], Iterable[Path]], wait: Callable[[], bool], tell: Callable[[str], None] = warned
 ) -> None:
@@ -181,16 +177,14 @@ def follow(
         Called with sentences about files that cannot be read and files that are not what they were.
     """
     files: dict[Path, FollowedFile] = {}
-    troubles: dict[Path, str] = {}
     try:
         while True:
             runner.look_again()
             for path in {**dict.fromkeys(places()), **dict.fromkeys(files)}:
-                if path not in files:
-                    files[path] = FollowedFile(runner, path, tell)
+                file = files[path] = files.get(path) or FollowedFile(runner, path, tell)
                 try:
-                    files[path].look()
-                    troubles.pop(path, None)
+                    file.look()
+                    file.trouble = ""
                 except FileNotFoundError:
                     # It may come back, as after a rotation; a folder of ever new names is not kept for ever.
                     if len(files) > _MOST_OPEN:
@@ -200,18 +194,18 @@ def follow(
                 except (OSError, ReadingsError) as error:
                     # Said once, tried again at every look: a disk that comes back, rights that are given, a header
                     # that is mended.
-                    if troubles.get(path) != str(error):
-                        troubles[path] = str(error)
+                    if file.trouble != str(error):
+                        file.trouble = str(error)
                         tell(f"{path} cannot be read for now: {error}")
                         with runner.store.transaction():
                             runner.store.event("set aside", f"{path}: {error}")
-                if len(files) > _MOST_OPEN and path in files:
-                    files[path].rest()
+                if len(files) > _MOST_OPEN:
+                    file.rest()
             runner.release()
             if runner.done or not wait():
                 break
         for file in files.values():
-            if file.unfinished and file.path not in troubles:
+            if file.unfinished and not file.trouble:
                 tell(f"{file.path} ends within a line: its last {file.unfinished} bytes wait")
     finally:
         for file in files.values():

@@ -13,16 +13,17 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, gammainccinv, gammaincinv, ndtri, xlogy
+from scipy.special import betainc, gammainccinv, gammaincinv, xlogy
 
 from ..core.checks import FloatArray, IntArray
 from ..io.store import Store
 from ..job import Setup
 from ..online.readings import Reason, Status
+from ..statespace.values import half_width
 
 #: The bands whose promise is counted, and their half width in standard deviations.
 LEVEL = 0.9
-WIDTH = float(ndtri(0.5 + 0.5 * LEVEL))
+WIDTH = half_width(LEVEL)
 #: A share of readings inside their bands beyond these deserves a warning, unless chance explains it.
 SHARE = (0.75, 0.98)
 #: How improbable under the model, both sides together, a statistic must be before it is called outside its band.
