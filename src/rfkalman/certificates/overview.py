@@ -205,7 +205,7 @@ def _theorem(
         horizon=T,
         constant=constant,
         stability=measured.stability.value,
-        noise_std=None if seen is None else max(_largest_std(obs) for obs in window.observations),
+        noise_std=None if seen is None else window.noise_std,
         n_obs=None if seen is None else seen.fewest,
         gram_deviation=None if seen is None else seen.largest,
         information=float(window.alphas[-1]),
@@ -216,13 +216,6 @@ def _theorem(
     )
     asking.findings += window.initial_findings()
     asking.add(bound)
-
-
-def _largest_std(obs: Observation) -> float:
-    """Root of the largest eigenvalue of R: no direction of the readings is noisier."""
-    if obs.factor is not None:
-        return float(np.linalg.norm(obs.factor, 2))
-    return float(np.max(np.asarray(obs.std)))
 
 
 def is_implicit_euler(space: WhitenedSpace, steps: Sequence[LinearStep], times: FloatArray) -> bool:

@@ -63,17 +63,14 @@ def degrees_of(space: Basis, tolerance: float) -> tuple[tuple[int, ...], float]:
 
 
 def _smallest(error: Callable[[int], float], tolerance: float) -> int:
-    """The first degree whose error is small enough, by doubling and bisection."""
-    high = 1
-    while error(high) > tolerance:
-        high *= 2
-        if high > _LARGEST:
-            raise ConformityError(
-                f"The leverage of these features cannot be certified: a polynomial that stands in for them would need "
-                f"a degree above {_LARGEST}. A longer length_scale lowers it."
-            )
-    untried = range(high // 2 + 1, high)
-    return high // 2 + 1 + bisect_left(untried, True, key=lambda n: error(n) <= tolerance)
+    """The first degree whose error is small enough; errors fall with the degree."""
+    n = 1 + bisect_left(range(1, _LARGEST + 1), True, key=lambda n: error(n) <= tolerance)
+    if n > _LARGEST:
+        raise ConformityError(
+            f"The leverage of these features cannot be certified: a polynomial that stands in for them would need "
+            f"a degree above {_LARGEST}. A longer length_scale lowers it."
+        )
+    return n
 
 
 def _tails(features: FeatureMap, domain: Any, axis: int | None, n: int) -> FloatArray:

@@ -45,6 +45,12 @@ class AnalysisWindow:
     forecasts: tuple[FloatArray, ...]
     analyses: tuple[FloatArray, ...]
 
+    @property
+    def noise_std(self) -> float:
+        """Root of the largest eigenvalue of any R_n: no direction of the readings is noisier."""
+        factors = ((obs.factor, obs.std) for obs in self.observations)
+        return max(float(np.max(np.asarray(std)) if F is None else np.linalg.norm(F, 2)) for F, std in factors)
+
     # -- accumulated information --------------------------------------------------------------------------------------
 
     @cached_property
