@@ -13,6 +13,7 @@ import rfkalman as rk
 from rfkalman.certificates import approximation as ap
 from rfkalman.certificates import contraction as co
 from rfkalman.certificates import implicit_euler as rt
+from rfkalman.certificates import propagation as pr
 from rfkalman.filters import kalman
 from rfkalman.research.experiments.truth import SineSeries
 
@@ -35,6 +36,11 @@ class Problem:
     @property
     def steps(self):
         return [rk.ImplicitEuler().step(self.space.generator(), 0.0, self.route.dt)] * (len(self.observations) - 1)
+
+    @property
+    def window(self):
+        prior = rk.Gaussian(np.zeros(self.space.rank), self.forecasts[0])
+        return pr.covariance_roots(prior, self.steps, self.observations)
 
     @property
     def zbar(self):

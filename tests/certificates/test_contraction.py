@@ -12,7 +12,6 @@ from tests.certificates.problems import problem
 
 import rfkalman as rk
 from rfkalman.certificates import contraction as co
-from rfkalman.certificates import propagation as pr
 from rfkalman.core.errors import ValueRangeError
 from rfkalman.filters import kalman
 
@@ -62,12 +61,11 @@ def test_the_covariance_of_the_mean_is_below_the_posterior_covariance_exactly():
     """The lemma on the Kalman mean error without sampling: its covariance follows from the gains, from zero."""
     for seed in range(20):
         p = problem(seed)
-        E = pr.error_propagators(p.steps, p.observations, p.forecasts)
         C = np.zeros((p.space.rank,) * 2)
-        for n, (gain, keep) in enumerate(zip(E.gains, E.keeps, strict=True)):
+        for n, (gain, keep) in enumerate(zip(p.window.noise_gains, p.window.keeps, strict=True)):
             if n:
                 C = p.steps[n - 1].apply(p.steps[n - 1].apply(C).T).T
-            C = keep @ C @ keep.T + p.sigma**2 * gain @ gain.T
+            C = keep @ C @ keep.T + gain @ gain.T
             P = p.analyses[n].cov
             assert np.linalg.eigvalsh(P - C)[0] >= -1e-9 * np.linalg.norm(P, 2)
 
@@ -80,8 +78,7 @@ def test_a_wrong_start_is_covered_by_the_initial_term_and_not_without_it():
         p = problem(index // 4, repeat=index % 4, prior_ratio=0.3)
         direction = rng.standard_normal(p.space.rank)
         start = 10.0 * np.linalg.norm(p.forecasts[0], 2) * direction / np.linalg.norm(direction)
-        E = pr.error_propagators(p.steps, p.observations, p.forecasts)
-        bound = p.bound(initial=E.supremum * float(np.linalg.norm(start)))
+        bound = p.bound(initial=float(p.window.norms.max()) * float(np.linalg.norm(start)))
         mse, se = p.mean_square_errors(200, rng, start)
         assert (mse <= bound.sharp + 4.5 * se).all()
         assert bound.sharp <= bound.term_by_term <= bound.right_hand_side * (1 + 1e-9)
@@ -97,8 +94,8 @@ def test_readings_of_the_true_field_bias_the_mean_by_what_carry_says():
     misfits = [
         p.truth(x, t) - obs.H @ z for x, t, obs, z in zip(p.sensors, p.route.times, p.observations, p.zbar, strict=True)
     ]
-    E = pr.error_propagators(p.steps, p.observations, p.forecasts)
-    mean = E.carry(np.zeros(p.space.rank), misfits)
+    pushes = [obs.whiten(d) for obs, d in zip(p.observations, misfits, strict=True)]
+    mean = p.window.carry(np.zeros(p.space.rank), pushes)
     prior = rk.Gaussian(p.zbar[0], p.forecasts[0])
     readings = [obs.H @ z + d for obs, z, d in zip(p.observations, p.zbar, misfits, strict=True)]
     sequence = list(zip([None, *p.steps], p.observations, readings, strict=True))

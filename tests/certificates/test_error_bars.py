@@ -12,7 +12,6 @@ from tests.certificates.problems import problem
 
 import rfkalman as rk
 from rfkalman.certificates import error_bars as eb
-from rfkalman.certificates import propagation as pr
 from rfkalman.core.errors import ValueRangeError
 
 
@@ -56,11 +55,11 @@ def test_error_bars_of_a_field_cover_its_error_in_spite_of_dynamics_bias():
     bar = eb.error_bar(field, offset, 0.9, x=x)
     assert (bar.std == field.std(x)).all() and (bar.half_width >= offset).all()
     rng = np.random.default_rng(6)
-    E = pr.error_propagators(p.steps, p.observations, p.forecasts)
+    window = p.window
     n, total = 4000, np.zeros((p.space.rank, 4000))
-    for k, (gain, keep) in enumerate(zip(E.gains, E.keeps, strict=True)):
+    for k, (gain, keep) in enumerate(zip(window.noise_gains, window.keeps, strict=True)):
         total = keep @ (p.steps[k - 1].apply(total) if k else total)
-        total += gain @ (p.sigma * rng.standard_normal((gain.shape[1], n)))
+        total += gain @ rng.standard_normal((gain.shape[1], n))
     errors = p.space(x) @ (total + p.zbar[-1][:, None]) - p.truth(x, p.route.times[-1])[:, None]
     hit = (np.abs(errors) <= bar.half_width[:, None]).mean(axis=1)
     plain = (np.abs(errors) <= bar.naive_half_width[:, None]).mean(axis=1)

@@ -175,5 +175,5 @@ def test_split_traces_are_not_discarded_by_the_floor():
     """Lift directions stay in the frame: the tail is the floor's alone."""
     space = rk.whiten(rk.Heat(LINE), rk.GaussianRFF(12, 0.3), mass_floor=1e-8, trace_eps=1e-4)
     found = fb.discarded_tail(space, np.ones(12))
-    assert space.strengths.size > 0 and found.rank == space.rank + space.strengths.size
+    assert space.strengths.size > 0 and space.frame.rank == space.rank + space.strengths.size
     assert_allclose(found.errors, spectral_tail(space, np.ones((1, 12))), rtol=0.0, atol=1e-12)

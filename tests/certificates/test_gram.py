@@ -71,10 +71,9 @@ def test_the_tails_are_the_published_ones(eta):
         lower = mpmath.log(r) + power * mpmath.log(mpmath.exp(-e) / (1 - e) ** (1 - e))
         upper = mpmath.log(r) + power * mpmath.log(mpmath.exp(e) / (1 + e) ** (1 + e))
         total = mpmath.log(mpmath.exp(lower) + mpmath.exp(upper))
-    found = gram.chernoff(N_o, L, r, eta)
-    for value, exact in ((found.log_lower, lower), (found.log_upper, upper), (found.log_total, total)):
-        assert_allclose(value, float(exact), rtol=1e-12)
-    rates = [(math.log(r) - value) * L / N_o for value in (found.log_lower, found.log_upper)]
+    assert_allclose(gram.chernoff(N_o, L, r, eta), float(total), rtol=1e-12)
+    rates = gram._exponents(eta)
+    assert_allclose([math.log(r) - N_o / L * rate for rate in rates], [float(lower), float(upper)], rtol=1e-12)
     if eta > 1e-4:
         assert_allclose(rates, [float((mpmath.log(r) - v) / power) for v in (lower, upper)], rtol=2e-9)
 
@@ -90,17 +89,17 @@ def test_the_exponents_keep_their_digits_where_they_nearly_vanish():
 
 def test_tails_survive_extreme_numbers():
     """Logarithms: no overflow at a billion readings, none at a leverage of a trillion."""
-    assert gram.chernoff(10**9, 100.0, 60, 0.5).total == 0.0
-    assert gram.chernoff(10**9, 100.0, 60, 0.5).log_total < -1e5
-    assert_allclose(gram.chernoff(10, 1e12, 60, 0.5).total, 120.0, rtol=1e-9)
+    assert math.exp(gram.chernoff(10**9, 100.0, 60, 0.5)) == 0.0
+    assert gram.chernoff(10**9, 100.0, 60, 0.5) < -1e5
+    assert_allclose(math.exp(gram.chernoff(10, 1e12, 60, 0.5)), 120.0, rtol=1e-9)
 
 
 def test_the_bound_loosens_with_leverage_and_rank_and_tightens_with_readings():
-    base = gram.chernoff(5000, 100.0, 50, 0.5).log_total
-    assert gram.chernoff(5000, 200.0, 50, 0.5).log_total > base
-    assert gram.chernoff(5000, 100.0, 60, 0.5).log_total > base
-    assert gram.chernoff(5001, 100.0, 50, 0.5).log_total < base
-    assert gram.chernoff(5000, 100.0, 50, 0.51).log_total < base
+    base = gram.chernoff(5000, 100.0, 50, 0.5)
+    assert gram.chernoff(5000, 200.0, 50, 0.5) > base
+    assert gram.chernoff(5000, 100.0, 60, 0.5) > base
+    assert gram.chernoff(5001, 100.0, 50, 0.5) < base
+    assert gram.chernoff(5000, 100.0, 50, 0.51) < base
 
 
 # --- sample sizes --------------------------------------------------------------------------------------------------
@@ -113,8 +112,8 @@ def test_the_sample_size_is_the_smallest_and_below_the_closed_form(eta, n_analys
     for L, r, delta in ((1.0, 1, 0.5), (96.0, 61, 0.05), (5.3e5, 51, 1e-6)):
         found = gram.sample_size(L, r, eta, delta, n_analyses)
         allowed = math.log(delta / n_analyses)
-        assert gram.chernoff(found.n_obs, L, r, eta).log_total <= allowed
-        assert gram.chernoff(found.n_obs - 1, L, r, eta).log_total > allowed
+        assert gram.chernoff(found.n_obs, L, r, eta) <= allowed
+        assert gram.chernoff(found.n_obs - 1, L, r, eta) > allowed
         assert found.n_obs <= math.ceil(found.closed_form)
         assert_allclose(found.closed_form, gram.UNIVERSAL_CONSTANT * L / eta**2 * math.log(2 * r * n_analyses / delta))
 
@@ -338,14 +337,14 @@ def test_failure_frequencies_stay_below_chernoff(study_table, small):
         for share in (0.05, 0.2, 0.5, 1.0):
             N_o = max(space.rank, int(share * gram.sample_size(L, space.rank, eta, 0.1).n_obs))
             seen = frequency(space, N_o, eta, 2000, UNIT.sample, rng)
-            bound = gram.chernoff(N_o, L, space.rank, eta).total
+            bound = math.exp(gram.chernoff(N_o, L, space.rank, eta))
             study_table.add(
                 f"Gram deviation above eta, 2000 draws, r = {space.rank}, L = {L:.1f}",
                 eta=eta,
                 sensors=N_o,
                 frequency=float(seen),
                 chernoff=bound,
-                twice=gram.chernoff(N_o, 2 * L, space.rank, eta).total,
+                twice=math.exp(gram.chernoff(N_o, 2 * L, space.rank, eta)),
             )
             assert seen <= bound + 3.0 * math.sqrt(max(seen * (1.0 - seen), 1e-4) / 2000)
 

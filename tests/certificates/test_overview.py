@@ -17,6 +17,7 @@ from rfkalman.certificates import gram, leverage
 from rfkalman.certificates.approximation import projection_error
 from rfkalman.certificates.exact_field import SpaceTrajectory
 from rfkalman.certificates.overview import certify, is_implicit_euler
+from rfkalman.certificates.ritz import ritz
 from rfkalman.core.errors import ShapeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
@@ -174,9 +175,13 @@ def test_a_richer_space_stands_in_for_the_exact_field():
     assert_allclose(line(overview, "||u* - P u*||").value, projection_error(poor, truth(), [0.0]).supremum, rtol=1e-2)
 
 
-def test_a_given_start_error_is_used():
+def test_an_error_of_the_start_is_used():
+    """A prior whose mean is where the Galerkin reference starts, and one that is off by two."""
     given = problem(bubble_line(0))
-    near, far = (certify(**given, trajectory=truth(), start_mean_error=e) for e in (0.0, 2.0))
+    start = ritz(given["space"], truth(), TIMES[-1], start=TIMES[0]).start_coeffs
+    off = 2.0 * np.eye(start.size)[0]
+    priors = (rk.Gaussian(mean, given["prior"].root) for mean in (start, start + off))
+    near, far = (certify(**(given | {"prior": prior}), trajectory=truth()) for prior in priors)
     assert not any("initial bias" in f.quantity for f in near.findings)
     share = line(far, "share left at the last time").value
     assert_allclose(line(far, "propagated initial bias").value, 2.0 * share, rtol=1e-12)

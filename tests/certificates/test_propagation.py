@@ -42,38 +42,40 @@ def test_error_propagators_are_what_separates_two_filters(correlated):
                 belief = kalman.analyse(belief, obs, np.ones(obs.n_obs))
                 path.append(belief.mean)
             means.append(np.array(path))
-        E = pr.error_propagators(steps, observations, roots)
-        assert_allclose(E.carry(np.eye(r)) @ shift, means[1] - means[0], atol=1e-10)
-        assert_allclose(E.carry(shift), means[1] - means[0], atol=1e-10)
-        for gain, obs, S in zip(E.gains, observations, roots, strict=True):
-            P = S @ S.T
+        window = pr.covariance_roots(rk.Gaussian(np.zeros(r), root), steps, observations)
+        assert_allclose(window.carry(np.eye(r)) @ shift, means[1] - means[0], atol=1e-10)
+        assert_allclose(window.carry(shift), means[1] - means[0], atol=1e-10)
+        for shaken, obs, S in zip(window.noise_gains, observations, roots, strict=True):
+            P, gain = S @ S.T, shaken @ obs.whiten(np.eye(obs.n_obs))
             assert_allclose(gain, np.linalg.solve(obs.H @ P @ obs.H.T + obs.R, obs.H @ P).T, atol=1e-10)
-        assert E.supremum == E.norms.max()
+        assert_allclose(window.norms, np.linalg.norm(window.carry(np.eye(r)), 2, axis=(1, 2)), rtol=1e-12)
 
 
 def test_a_diffuse_prior_forgets_its_mean():
     """N_o > r: ||E_{0:0}|| is of order noise over prior variance, and grows when the prior sharpens."""
     rng = np.random.default_rng(4)
     obs = rk.Observation(rng.normal(size=(20, 3)), std=0.1)
-    sizes = [pr.error_propagators([], [obs], [s * np.eye(3)]).supremum for s in (100.0, 1.0, 0.01)]
+    priors = [rk.Gaussian(np.zeros(3), s * np.eye(3)) for s in (100.0, 1.0, 0.01)]
+    sizes = [pr.covariance_roots(prior, [], [obs]).norms.max() for prior in priors]
     assert sizes[0] < 1e-6 < sizes[1] < 1e-2 < sizes[2] <= 1.0
 
 
 def test_an_analysis_without_readings_keeps_the_error():
     """N_o = 0: nothing is corrected, E is the identity."""
     empty = rk.Observation(np.zeros((0, 2)), std=1.0)
-    E = pr.error_propagators([rk.LinearStep([0.5, 0.5])], [empty, empty], [np.eye(2), np.eye(2)])
-    assert_allclose(E.carry(np.eye(2))[1], 0.5 * np.eye(2), atol=1e-15)
-    assert_allclose(E.findings()[0].value, 1.0, atol=1e-15)
+    prior = rk.Gaussian(np.zeros(2), np.eye(2))
+    window = pr.covariance_roots(prior, [rk.LinearStep([0.5, 0.5])], [empty, empty])
+    assert_allclose(window.carry(np.eye(2))[1], 0.5 * np.eye(2), atol=1e-15)
+    assert_allclose(window.initial_findings()[0].value, 1.0, atol=1e-15)
 
 
-def test_error_propagators_name_what_is_missing():
+def test_windows_name_what_is_missing():
     obs = rk.Observation(np.ones((1, 2)), std=1.0)
-    with pytest.raises(ShapeError, match="forecast_roots"):
-        pr.error_propagators([rk.LinearStep([1.0, 1.0])], [obs, obs], [np.eye(2)])
-    E = pr.error_propagators([], [obs], [np.eye(2)])
+    prior = rk.Gaussian(np.zeros(2), np.eye(2))
+    with pytest.raises(ShapeError, match="1 observations need 0 steps"):
+        pr.covariance_roots(prior, [rk.LinearStep([1.0, 1.0])], [obs])
     with pytest.raises(ShapeError, match="misfits"):
-        E.carry(np.zeros(2), [np.zeros(1), np.zeros(1)])
+        pr.covariance_roots(prior, [], [obs]).carry(np.zeros(2), [np.zeros(1), np.zeros(1)])
 
 
 @pytest.mark.parametrize("correlated", [False, True])

@@ -6,7 +6,7 @@ from .exact_field import SpaceTrajectory, Trajectory
 from .field_error import Truths, exact_truth
 from .findings import Finding
 from .overview import certify
-from .propagation import covariance_roots, error_propagators
+from .propagation import covariance_roots
 from .words import Overview
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "certify",
     "covariance_roots",
     "error_bar",
-    "error_propagators",
     "exact_truth",
     "graph_residual",
     "pointwise_bias",

@@ -6,7 +6,7 @@ other certificates.
 
 What the theorem is about, and what it is not: its readings are H zbar + noise, taken of the *model's own* trajectory.
 Readings of the true field differ from that by the misfit u*(X) - Psi(X) zbar, which the gains carry into the mean;
-``ErrorPropagators.carry`` of ``certificates.propagation`` follows it.
+``AnalysisWindow.carry`` of ``certificates.propagation`` follows it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Contraction:
     known_bias : float, optional
         A bound on the bias that is better than S_T C_b T (epsilon + dt^p), such as ``StepResiduals.supremum``.
     initial : float
-        ``ErrorPropagators.supremum`` times ||m_0 - zbar_0||; zero for a matched start.
+        The largest ``AnalysisWindow.norms`` times ||m_0 - zbar_0||; zero for a matched start.
     trace : float, optional
         The largest tr P_n of the filter.
     failure_probs : tuple of float
@@ -204,21 +204,24 @@ class Contraction:
     def findings(self) -> list[Finding]:
         """Conditions and the three forms of the bound."""
         line = partial(Finding, "contraction", THEOREM)
-        informed = self.information is not None and self.information > 0.0
-        rows = []
-        if self.gram_deviation is not None:
-            quantity, fine = "per-time condition: Gram deviation below 1", self.gram_deviation < 1.0
+        rows, eta, alpha, more = (
+            [],
+            self.gram_deviation,
+            self.information,
+            f"more than {self.rank} sensors per analysis",
+        )
+        informed = alpha is not None and alpha > 0.0
+        if eta is not None:
             remedy = "not needed: the bound rests on accumulated information instead"
-            if not informed:
-                remedy = f"more than {self.rank} sensors per analysis, or information accumulated over time"
-            value, needed = self.gram_deviation, not informed
-            rows.append(Finding("contraction", TIME_UNIFORM, quantity, value, 1.0, fine, remedy, needed))
-        if self.information is not None:
+            remedy = remedy if informed else f"{more}, or information accumulated over time"
+            quantity = "per-time condition: Gram deviation below 1"
+            rows.append(Finding("contraction", TIME_UNIFORM, quantity, eta, 1.0, eta < 1.0, remedy, not informed))
+        if alpha is not None:
             quantity = "accumulated information alpha, above 0"
             remedy = "a longer window, or sensors that see every direction"
-            rows.append(Finding("contraction", ACCUMULATED, quantity, self.information, None, informed, remedy))
+            rows.append(Finding("contraction", ACCUMULATED, quantity, alpha, None, informed, remedy))
         if self.trace is None or not self.holds:
-            remedy = f"neither condition holds: more than {self.rank} sensors per analysis, or a proper prior"
+            remedy = f"neither condition holds: {more}, or a proper prior"
             rows.append(line("bound on tr P", self.estimation, holds=self.holds, remedy=remedy))
         if not self.holds:
             # Every form below would be infinite too, and say it four times.
@@ -238,8 +241,7 @@ class Contraction:
         if self.initial > 0.0:
             rows.append(Finding("contraction", INITIAL, "propagated initial bias", self.initial))
         if any(self.failure_probs):
-            certain = self.success_prob > 0.0
+            certain, quantity = self.success_prob, "probability that all events hold, at least"
             remedy = f"smaller failure probabilities: they add up to {math.fsum(self.failure_probs):g}"
-            quantity = "probability that all events hold, at least"
-            rows.append(line(quantity, self.success_prob, holds=certain, remedy=remedy))
+            rows.append(line(quantity, certain, holds=certain > 0.0, remedy=remedy))
         return rows

@@ -92,10 +92,11 @@ def stability(steps: Sequence[LinearStep]) -> Stability:
         sizes = [np.abs(step.transition) for step in steps]
         return Stability(_largest_product(sizes), True, float(np.max(sizes)), N)
     repeated = all(step.transition is steps[0].transition for step in steps)
-    norms = [spectral_norm(steps[0].F)] * N if repeated else [spectral_norm(step.F) for step in steps]
+    norms = [float(np.linalg.norm(step.F, 2)) for step in (steps[:1] if repeated else steps)]
     value, is_exact = 1.0, True
     if max(norms) > 1.0 and repeated:
-        value = max(map(spectral_norm, accumulate([steps[0].F] * N, lambda product, F: F @ product)))
+        powers = accumulate([steps[0].F] * N, lambda product, F: F @ product)
+        value = max(float(np.linalg.norm(power, 2)) for power in powers)
     elif max(norms) > 1.0 and 0.5 * N * N * float(r) ** 3 <= _EXACT_WORK:
         products = np.empty((0, r, r))
         for step in steps:
@@ -195,8 +196,3 @@ def residuals(reference_coeffs: ArrayLike, steps: Sequence[LinearStep]) -> StepR
         norms[n], biases[n + 1] = np.linalg.norm(residual), np.linalg.norm(error)
     bounds = S.value * np.concatenate([[0.0], np.cumsum(norms)])
     return StepResiduals(frozen(norms), frozen(bounds), frozen(biases), S)
-
-
-def spectral_norm(transition: FloatArray) -> float:
-    """Of a transition stored as a matrix, or as its diagonal."""
-    return float(np.abs(transition).max()) if transition.ndim == 1 else float(np.linalg.norm(transition, 2))

@@ -167,12 +167,9 @@ class DiscardedTail(NamedTuple):
     ----------
     errors : (n,) array
         ``||(I - P_tau) Phi^T c||``, as the norm of a difference.
-    rank : int
-        Directions kept by the floor.
     """
 
     errors: FloatArray
-    rank: int
 
     @property
     def value(self) -> float:
@@ -195,4 +192,4 @@ def discarded_tail(space: WhitenedSpace, coeffs_raw: ArrayLike) -> DiscardedTail
     kept = FineBasis(space.frame, rule=space.rule)
     fields = in_blocks(lambda x: space.features(x) @ c.T, kept.points, _BLOCK).T
     errors = np.array([kept.distance(u, kept.project(u)) for u in fields])
-    return DiscardedTail(frozen(errors), space.frame.rank)
+    return DiscardedTail(frozen(errors))

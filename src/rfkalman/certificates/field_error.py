@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_share, assign, frozen
 from ..core.errors import ShapeError
 from ..space.space import WhitenedSpace
-from ..statespace.values import Observation
 from .approximation import projection_error
 from .contraction import THEOREM
 from .exact_field import Trajectory
@@ -123,11 +122,6 @@ class FieldError:
         """At every analysis."""
         return float(self.bounds.max())
 
-    @property
-    def worst(self) -> int:
-        """The analysis with the largest bound, counted from 0."""
-        return int(self.bounds.argmax())
-
     def dominant(self, n: int) -> str:
         """The largest part at an analysis."""
         return max(self.parts, key=lambda name: float(self.parts[name][n]))
@@ -172,18 +166,18 @@ def field_error(window: AnalysisWindow, truths: Truths, failure_prob: float = 0.
         For a known field; fields that were drawn bring their own, ``truths.unlike``.
     """
     delta = as_share("failure_prob", failure_prob, CHANCE)
-    prior, observations, propagators = window.prior, window.observations, window.propagators
+    prior, observations = window.prior, window.observations
     z, N1 = truths.coeffs, len(observations)
     if z.shape[:2] != (N1, prior.dim):
         raise ShapeError(f"truths.coeffs has shape {z.shape} but there are {N1} analyses of {prior.dim} coefficients.")
     zbar = np.array(list(accumulate(window.steps, lambda state, step: step.move(state), initial=z[0])))
-    misfits = [y - obs.H @ c for y, obs, c in zip(truths.readings, observations, zbar, strict=True)]
-    start = propagators.carry(prior.mean[:, None] - z[0])
-    seen = propagators.carry(np.zeros_like(z[0]), misfits)
+    misfits = [obs.whiten(y - obs.H @ c) for y, obs, c in zip(truths.readings, observations, zbar, strict=True)]
+    start = window.carry(prior.mean[:, None] - z[0])
+    seen = window.carry(np.zeros_like(z[0]), misfits)
     steady = zbar - z + start + seen
     inside = np.linalg.norm(steady, axis=1)
     spread, noise, alone = np.empty(N1), np.zeros(N1), 0.0
-    for n, root in enumerate(propagators.noise_roots()):
+    for n, root in enumerate(window.noise_roots()):
         spread[n] = math.sqrt(float(np.square(root).sum()))
         if not truths.unlike:
             tail = math.sqrt(2.0) * float(np.linalg.norm(root, 2)) if root.size else 0.0
@@ -192,8 +186,8 @@ def field_error(window: AnalysisWindow, truths: Truths, failure_prob: float = 0.
     met = inside
     if truths.unlike:
         rng = np.random.default_rng([0, *b"noise"])
-        draws = [_noise(obs, rng.standard_normal((obs.n_obs, truths.n_fields))) for obs in observations]
-        met = np.linalg.norm(steady + propagators.carry(np.zeros_like(z[0]), draws), axis=1)
+        draws = [rng.standard_normal((obs.n_obs, truths.n_fields)) for obs in observations]
+        met = np.linalg.norm(steady + window.carry(np.zeros_like(z[0]), draws), axis=1)
     bounds = np.hypot(truths.missed, met + noise[:, None])
     mean_square = np.square(spread) + (np.square(truths.missed) + np.square(inside)).mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -209,8 +203,3 @@ def field_error(window: AnalysisWindow, truths: Truths, failure_prob: float = 0.
         1.0 - (truths.unlike or delta),
         truths,
     )
-
-
-def _noise(obs: Observation, unit: FloatArray) -> FloatArray:
-    """Noise of the readings from independent standard normal numbers, (N_o, K)."""
-    return obs.factor @ unit if obs.factor is not None else np.reshape(np.asarray(obs.std), (-1, 1)) * unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -74,8 +75,9 @@ class Finding:
         >>> Finding("gram", "title", "bound on tr P", math.inf, holds=False).as_dict()["value"]
         'Infinity'
         """
-        plain = asdict(self)
-        return plain | {name: _plain(plain[name]) for name in ("value", "limit")}
+        numbers = {name: number for name in ("value", "limit") if (number := getattr(self, name)) is not None}
+        as_text = {name: float(n) if math.isfinite(n) else json.dumps(float(n)) for name, n in numbers.items()}
+        return asdict(self) | as_text
 
     def __str__(self) -> str:
         mark = {True: "holds", False: "FAILS", None: "     "}[self.holds]
@@ -93,9 +95,3 @@ def shown(number: float) -> str:
     """
     whole = math.isfinite(number) and number == round(number) and abs(number) < 1e6
     return f"{number:.0f}" if whole else f"{number:.4g}"
-
-
-def _plain(number: float | None) -> float | str | None:
-    if number is None or math.isfinite(number):
-        return None if number is None else float(number)
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0.0 else "-Infinity"

@@ -25,7 +25,7 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import CHANCE, Finding
-from .propagation import AnalysisWindow, covariance_roots, require_window
+from .propagation import AnalysisWindow, covariance_roots
 
 SINGLE_ANALYSIS = "Conditional empirical Gram concentration"
 TIME_UNIFORM = "Time-uniform effective-rank Gram concentration"
@@ -81,29 +81,11 @@ def deviation(H: ArrayLike) -> Deviation:
 # -- how many sensors it takes -----------------------------------------------------------------------------------------
 
 
-class Tails(NamedTuple):
-    """Chernoff bounds on the probabilities of the two ways in which the Gram matrix can fail, as logarithms.
+def chernoff(n_obs: int, leverage: float, rank: int, eta: float) -> float:
+    """Logarithm of the Chernoff bound on the probability that the deviation exceeds eta, for uniform sensors.
 
-    ``log_lower`` is about a smallest eigenvalue of at most 1 - eta, ``log_upper`` about a largest one of at least
-    1 + eta. A bound above one says nothing; it is reported as it is.
-    """
-
-    log_lower: float
-    log_upper: float
-
-    @property
-    def log_total(self) -> float:
-        """Logarithm of the sum of both."""
-        return float(np.logaddexp(self.log_lower, self.log_upper))
-
-    @property
-    def total(self) -> float:
-        """Bound on the probability that the deviation exceeds eta."""
-        return math.exp(self.log_total)
-
-
-def chernoff(n_obs: int, leverage: float, rank: int, eta: float) -> Tails:
-    """Both Chernoff bounds of "Conditional empirical Gram concentration" for sensors uniform on the domain.
+    "Conditional empirical Gram concentration": a smallest eigenvalue of at most 1 - eta and a largest one of at least
+    1 + eta, their bounds added. A bound above one says nothing; it is reported as it is.
 
     Parameters
     ----------
@@ -118,7 +100,7 @@ def chernoff(n_obs: int, leverage: float, rank: int, eta: float) -> Tails:
 
     Examples
     --------
-    >>> chernoff(0, leverage=5.0, rank=3, eta=0.5).total
+    >>> round(math.exp(chernoff(0, leverage=5.0, rank=3, eta=0.5)), 12)
     6.0
     """
     N_o, r = as_count("n_obs", n_obs, minimum=0), as_count("rank", rank)
@@ -129,7 +111,7 @@ def chernoff(n_obs: int, leverage: float, rank: int, eta: float) -> Tails:
             f"leverage must be at least the rank, {r}, since |Psi|^2 averages to it over the domain; got {L!r}. "
             "It is the largest |Psi|^2, not a norm of Psi: take .certified from certificates.leverage."
         )
-    return Tails(math.log(r) - N_o / L * below, math.log(r) - N_o / L * above)
+    return float(np.logaddexp(math.log(r) - N_o / L * below, math.log(r) - N_o / L * above))
 
 
 def _exponents(eta: float) -> tuple[float, float]:
@@ -199,7 +181,7 @@ def sample_size(
     closed = UNIVERSAL_CONSTANT * leverage / eta**2 * (math.log(2.0 * rank) - allowed)
     # The closed form is always enough.
     fewer = range(1, math.ceil(closed))
-    n_obs = 1 + bisect_left(fewer, True, key=lambda n: chernoff(n, leverage, rank, eta).log_total <= allowed)
+    n_obs = 1 + bisect_left(fewer, True, key=lambda n: chernoff(n, leverage, rank, eta) <= allowed)
     return SampleSize(n_obs, closed)
 
 
@@ -236,7 +218,7 @@ def accumulated(
     >>> accumulated(Gaussian([0.0], [[1.0]]), [LinearStep([1.0])] * 2, [once] * 3).alphas.round(12)
     array([2., 3., 4.])
     """
-    require_window(prior.dim, [None, *steps], observations)
+    known = covariance_roots(prior, steps, observations) if window is None else window
     for n, step in enumerate(steps):
         if step.noise_root is not None and step.noise_root.any():
             raise ValueRangeError(
@@ -244,7 +226,7 @@ def accumulated(
                 "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
                 "bound on the information, or read the posterior covariance of kalman.run."
             )
-    return covariance_roots(prior, steps, observations) if window is None else window
+    return known
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------
@@ -323,7 +305,7 @@ class Gram:
             certain = f"{100.0 * (1.0 - self.failure_prob):g} % certainty"
             quantity = f"sensors per analysis for eta = {self.eta:g} with {certain}, against those there are"
             rows.append(line(quantity, float(enough), float(fewest), remedy=remedy, needed=needed))
-            chance = chernoff(fewest, self.leverage, r, self.eta).total
+            chance = math.exp(chernoff(fewest, self.leverage, r, self.eta))
             rows.append(line("Chernoff bound on its chance to fail (above 1 it says nothing)", chance))
         return rows if window is None else rows + window.findings()
 

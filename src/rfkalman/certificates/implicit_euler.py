@@ -63,10 +63,14 @@ class Dynamics:
         the first time and bounds all times in between.
     constant : float
         C_b = C_L + M_2 / 2, times ||F|| where a step expands.
+    measured_constant : float
+        The smallest C_b the reference itself admits.
     step_bound : float
         The lemma's bound on every ||b_{n+1}||: dt C_L epsilon + M_2 dt^2 / 2.
     local_bounds : (N,) array
         The same argument step by step: residual at t_{n+1} and largest regularity on the step.
+    bias_bound, local_bias_bound : float
+        The accumulated bias by the lemma, S_T N times ``step_bound``, and S_T times the sum of ``local_bounds``.
     holds : bool
         Whether every measured residual is below both bounds, up to rounding of the coefficients.
     """
@@ -83,24 +87,12 @@ class Dynamics:
     regularity: float
     regularity_decays: bool
     constant: float
+    measured_constant: float
     step_bound: float
     local_bounds: FloatArray
+    bias_bound: float
+    local_bias_bound: float
     holds: bool
-
-    @property
-    def measured_constant(self) -> float:
-        """The smallest C_b the reference itself admits."""
-        return self.residuals.constant(self.dt, self.epsilon)
-
-    @property
-    def bias_bound(self) -> float:
-        """The lemma's accumulated bias: S_T N times :attr:`step_bound`."""
-        return self.residuals.stability.value * self.local_bounds.size * self.step_bound
-
-    @property
-    def local_bias_bound(self) -> float:
-        """S_T times the sum of :attr:`local_bounds`."""
-        return self.residuals.stability.value * float(self.local_bounds.sum())
 
     def findings(self) -> list[Finding]:
         """Constants of the input, residuals and biases against their bounds, with remedies."""
@@ -228,8 +220,11 @@ def _verified(
         regularity=regularity,
         regularity_decays=bool((np.diff(M) <= 1e-9 * M[:-1]).all()),
         constant=lead * (C_L + 0.5 * regularity),
+        measured_constant=measured.constant(dt, epsilon),
         step_bound=step_bound,
         local_bounds=frozen(local),
+        bias_bound=measured.stability.value * len(steps) * step_bound,
+        local_bias_bound=measured.stability.value * float(local.sum()),
         holds=bool((measured.norms <= np.minimum(local, step_bound) + slack).all()),
     )
 

@@ -20,7 +20,7 @@ from .exact_field import Trajectory
 from .field_error import Truths, field_error
 from .findings import CHANCE, Finding
 from .implicit_euler import galerkin_route, projection_route
-from .propagation import AnalysisWindow, covariance_roots, require_window
+from .propagation import AnalysisWindow, covariance_roots
 from .ritz import ritz
 from .words import Overview
 
@@ -65,7 +65,6 @@ def certify(
     eta: float = 0.5,
     failure_prob: float = 0.05,
     reused: bool = False,
-    start_mean_error: float | None = None,
     truths: Truths | None = None,
     quick: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -90,8 +89,6 @@ def certify(
         Gram deviation asked for, and the probability with which it may fail.
     reused : bool
         Whether the same sensors are read at every time.
-    start_mean_error : float, optional
-        || m_0 - zbar_0 ||; from prior and trajectory where there is one.
     truths : Truths, optional
         Fields and what the sensors read of them (``certificates.field_error``): gives the error of the
         filter's map for readings of the field itself.
@@ -118,7 +115,7 @@ def certify(
             f"{grid.size} times need {grid.size} observations, and a prior of {space.rank} coefficients, the rank of "
             f"the space; got {len(observations)} observations and {prior.dim} coefficients."
         )
-    require_window(space.rank, [None, *steps], observations, "the space")
+    window = covariance_roots(prior, steps, observations)
     as_share("eta", eta, gram.DEVIATION)
     as_share("failure_prob", failure_prob, CHANCE)
     asking, leverage, error = _Asking(progress), None, None
@@ -131,7 +128,6 @@ def certify(
         # A bound where there is a tight one, and the largest value found where there is none.
         asking.add(leverage or asking.ask("leverage", lev.realised, space))
     asking.begin("gram")
-    window = covariance_roots(prior, steps, observations)
     known = asking.ask("gram, accumulated information", gram.accumulated, prior, steps, observations, window)
     seen = asking.ask(
         "gram, deviation",
@@ -155,7 +151,7 @@ def certify(
         asking.begin("error")
         error = field_error(window, truths, failure_prob)
     if trajectory is not None:
-        _theorem(asking, space, trajectory, grid, window, seen, start_mean_error)
+        _theorem(asking, space, trajectory, grid, window, seen)
     asking.add(error)
     return Overview(tuple(asking.findings), tuple(asking.refused), window, error)
 
@@ -167,7 +163,6 @@ def _theorem(
     grid: FloatArray,
     window: AnalysisWindow,
     seen: gram.Gram | None,
-    start_mean_error: float | None,
 ) -> None:
     """About one exact field: approximation, dynamics, and the theorem's right-hand side at the last analysis."""
     start, T, steps = float(grid[0]), float(grid[-1] - grid[0]), window.steps
@@ -201,7 +196,6 @@ def _theorem(
     else:
         z, epsilon, bias = projected.coeffs, projected.supremum, measured.supremum
         constant = measured.constant(dt, epsilon)
-    off = float(np.linalg.norm(window.prior.mean - z[0])) if start_mean_error is None else start_mean_error
     bound = asking.ask(
         "contraction",
         Contraction,
@@ -211,23 +205,17 @@ def _theorem(
         horizon=T,
         constant=constant,
         stability=measured.stability.value,
-        noise_std=None if seen is None else max(_largest_std(obs) for obs in window.observations),
+        noise_std=None if seen is None else window.noise_std,
         n_obs=None if seen is None else seen.fewest,
         gram_deviation=None if seen is None else seen.largest,
         information=float(window.alphas[-1]),
         known_bias=bias,
-        initial=float(window.propagators.norms[-1]) * off,
+        initial=float(window.norms[-1] * np.linalg.norm(window.prior.mean - z[0])),
         trace=float(window.traces[-1]),
         is_projection=galerkin is None,
     )
-    asking.add(window.propagators, bound)
-
-
-def _largest_std(obs: Observation) -> float:
-    """Root of the largest eigenvalue of R: no direction of the readings is noisier."""
-    if obs.factor is not None:
-        return float(np.linalg.norm(obs.factor, 2))
-    return float(np.max(np.asarray(obs.std)))
+    asking.findings += window.initial_findings()
+    asking.add(bound)
 
 
 def is_implicit_euler(space: WhitenedSpace, steps: Sequence[LinearStep], times: FloatArray) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core.checks import FloatArray
 from ..core.errors import ConformityError
-from ..domains import Ball, Box, Domain
+from ..domains import Ball, Box
 from ..features.base import FeatureMap, FeatureSum
 from ..features.fourier import ConstantMap, FourierMap
 from ..features.network import TanhMap
@@ -44,9 +44,14 @@ def degrees_of(space: Basis, tolerance: float) -> tuple[tuple[int, ...], float]:
     every unit vector v and everywhere on the domain. A refusal where no such bound is known.
     """
     domain = space.pde.domain
-    total = _require_shape(domain)
+    if domain.dimension > 2 or not isinstance(domain, (Box, Ball)):
+        where = "in three dimensions" if domain.dimension > 2 else f"on a {type(domain).__name__}"
+        raise ConformityError(
+            f"The leverage is certified on intervals, rectangles, disks and rings, not {where}; leverage.realised "
+            "gives the largest value that a search finds."
+        )
     T = float(np.linalg.norm(space.transform, 2))
-    axes = (None,) if total else tuple(range(domain.dimension))
+    axes = tuple(range(domain.dimension)) if isinstance(domain, Box) else (None,)
     # One axis after the other: f - P1 P2 f = (f - P1 f) + P1 (f - P2 f), where P1 enlarges what it cuts.
     factor = T if len(axes) == 1 else _CUTTING * T
 
@@ -58,30 +63,14 @@ def degrees_of(space: Basis, tolerance: float) -> tuple[tuple[int, ...], float]:
 
 
 def _smallest(error: Callable[[int], float], tolerance: float) -> int:
-    """The first degree whose error is small enough, by doubling and bisection."""
-    high = 1
-    while error(high) > tolerance:
-        high *= 2
-        if high > _LARGEST:
-            raise ConformityError(
-                f"The leverage of these features cannot be certified: a polynomial that stands in for them would need "
-                f"a degree above {_LARGEST}. A longer length_scale lowers it."
-            )
-    untried = range(high // 2 + 1, high)
-    return high // 2 + 1 + bisect_left(untried, True, key=lambda n: error(n) <= tolerance)
-
-
-def _require_shape(domain: Domain) -> bool:
-    """Whether degrees are total (a disk) or per axis (a box); other domains are refused."""
-    if domain.dimension <= 2 and isinstance(domain, Box):
-        return False
-    if domain.dimension == 2 and isinstance(domain, Ball):
-        return True
-    where = "in three dimensions" if domain.dimension > 2 else f"on a {type(domain).__name__}"
-    raise ConformityError(
-        f"The leverage is certified on intervals, rectangles, disks and rings, not {where}; leverage.realised gives "
-        "the largest value that a search finds."
-    )
+    """The first degree whose error is small enough; errors fall with the degree."""
+    n = 1 + bisect_left(range(1, _LARGEST + 1), True, key=lambda n: error(n) <= tolerance)
+    if n > _LARGEST:
+        raise ConformityError(
+            f"The leverage of these features cannot be certified: a polynomial that stands in for them would need "
+            f"a degree above {_LARGEST}. A longer length_scale lowers it."
+        )
+    return n
 
 
 def _tails(features: FeatureMap, domain: Any, axis: int | None, n: int) -> FloatArray:

@@ -25,26 +25,6 @@ INITIAL = "Initial bias"
 ACCUMULATED = "Per-time Gram versus accumulated information"
 
 
-def require_window(
-    r: int, leading: Sequence[LinearStep | None], observations: Sequence[Observation], whose: str = "the prior"
-) -> None:
-    """Refuse a window of analyses that is not about r coefficients throughout, or lacks a step that leads to one.
-
-    ``leading`` has an entry per analysis: None where no time passes, as before the first.
-    """
-    if len(leading) != len(observations) or not observations:
-        needed, got = max(len(observations) - 1, 0), max(len(leading) - 1, 0)
-        raise ShapeError(f"{len(observations)} observations need {needed} steps between them; got {got}.")
-    sizes = {f"the step to analysis {n}": step.dim for n, step in enumerate(leading) if step is not None}
-    sizes |= {f"observations[{n}].H": obs.H.shape[1] for n, obs in enumerate(observations)}
-    for name, size in sizes.items():
-        if size != r:
-            raise ShapeError(
-                f"{name} has {size} coefficients but {whose} has {r}; certify the field alone, without unknowns "
-                "beside it, and with sensors through the whitening: use space(sensors)."
-            )
-
-
 @dataclass(frozen=True, eq=False)
 class AnalysisWindow:
     """A window of analyses, and what a filter knows in it whatever the readings say.
@@ -65,10 +45,13 @@ class AnalysisWindow:
     forecasts: tuple[FloatArray, ...]
     analyses: tuple[FloatArray, ...]
 
-    @cached_property
-    def propagators(self) -> ErrorPropagators:
-        """How the mean carries an initial error and misfits of the readings."""
-        return error_propagators(self.steps, self.observations, self.forecasts)
+    @property
+    def noise_std(self) -> float:
+        """Root of the largest eigenvalue of any R_n: no direction of the readings is noisier."""
+        factors = ((obs.factor, obs.std) for obs in self.observations)
+        return max(float(np.max(np.asarray(std)) if F is None else np.linalg.norm(F, 2)) for F, std in factors)
+
+    # -- accumulated information --------------------------------------------------------------------------------------
 
     @cached_property
     def traces(self) -> FloatArray:
@@ -95,66 +78,36 @@ class AnalysisWindow:
             Finding("gram", ACCUMULATED, "posterior trace, at most r / alpha", trace, bound, holds),
         ]
 
+    # -- the error of the mean ----------------------------------------------------------------------------------------
 
-def covariance_roots(
-    prior: Gaussian, steps: Sequence[LinearStep], observations: Sequence[Observation]
-) -> AnalysisWindow:
-    """The covariance recursion alone, process noise included, by QR.
+    @cached_property
+    def noise_gains(self) -> tuple[FloatArray, ...]:
+        """K_n R_n^(1/2), (r, N_o) each: what a unit of noise does to the mean.
 
-    Parameters
-    ----------
-    prior : Gaussian
-        Before the first analysis.
-    steps : sequence of N LinearStep
-    observations : sequence of N + 1 Observation
+        From a QR of the whitened observation [R^(-1/2) H S; I], without forming the innovation covariance; the
+        equivalent P_n F_{n:0}^(-T) P_0^(-1) of a filter without process noise inverts forecast products that underflow,
+        and is not used.
+        """
+        found = []
+        for S, obs in zip(self.forecasts, self.observations, strict=True):
+            Q, R = np.linalg.qr(np.vstack([obs.whiten(obs.H @ S), np.eye(S.shape[1])]))
+            # (G^T G + I)^-1 G^T = R^-1 Q_1^T for the upper block Q_1 of Q.
+            found.append(frozen(S @ solve_triangular(R, Q[: obs.n_obs].T)))
+        return tuple(found)
 
-    Examples
-    --------
-    >>> roots = covariance_roots(Gaussian([0.0], [[1.0]]), [LinearStep([2.0])], [Observation([[1.0]], std=1.0)] * 2)
-    >>> [round(float(S @ S.T), 12) for S in map(np.ravel, roots.forecasts)]
-    [1.0, 2.0]
-    """
-    forecasts, analyses = [prior.root], []
-    for n, obs in enumerate(observations):
-        S = forecasts[-1]
-        # P^a = S (I + G^T G)^-1 S^T with G = R^(-1/2) H S.
-        R = triangularise(np.vstack([obs.whiten(obs.H @ S), np.eye(S.shape[1])]))
-        analyses.append(np.asarray(solve_triangular(R, S.T, trans="T")).T)
-        if n < len(steps):
-            moved, noise = steps[n].apply(analyses[-1]), steps[n].noise_root
-            forecasts.append(moved if noise is None else compress_root(np.hstack([moved, noise])))
-    return AnalysisWindow(prior, tuple(steps), tuple(observations), tuple(forecasts), tuple(analyses))
-
-
-@dataclass(frozen=True, eq=False)
-class ErrorPropagators:
-    """How the filter's mean carries an initial error and misfits of the readings: E_{n:0} and the gains.
-
-    Attributes
-    ----------
-    gains : tuple of (r, N_o) arrays
-        K_0 .. K_N.
-    noise_gains : tuple of (r, N_o) arrays
-        K_n R_n^(1/2): what a unit of noise does to the mean.
-    keeps : (N + 1, r, r) array
-        I - K_n H_n.
-    steps : tuple of LinearStep
-    """
-
-    gains: tuple[FloatArray, ...]
-    noise_gains: tuple[FloatArray, ...]
-    keeps: FloatArray
-    steps: tuple[LinearStep, ...]
+    @cached_property
+    def keeps(self) -> FloatArray:
+        """I - K_n H_n, (N + 1, r, r)."""
+        pairs = zip(self.noise_gains, self.observations, strict=True)
+        return frozen(np.array([np.eye(self.prior.dim) - gain @ obs.whiten(obs.H) for gain, obs in pairs]))
 
     @cached_property
     def norms(self) -> FloatArray:
-        """``||E_{n:0}||``, (N + 1,), where E_{n:0} = (I - K_n H_n) F_{n-1} ... (I - K_1 H_1) F_0 (I - K_0 H_0)."""
-        return frozen(np.linalg.norm(self.carry(np.eye(self.keeps.shape[1])), 2, axis=(1, 2)))
+        """``||E_{n:0}||``, (N + 1,): the share of an initial error that is left.
 
-    @property
-    def supremum(self) -> float:
-        """sup over n of ||E_{n:0}||."""
-        return float(self.norms.max())
+        The error propagators of the remark "Initial bias", E_{n:0} = (I - K_n H_n) F_{n-1} ... F_0 (I - K_0 H_0).
+        """
+        return frozen(np.linalg.norm(self.carry(np.eye(self.prior.dim)), 2, axis=(1, 2)))
 
     def carry(self, initial: ArrayLike, misfits: Sequence[ArrayLike] | None = None) -> FloatArray:
         """Mean of m_n - zbar_n over the noise, (N + 1, r): the deterministic error of the filter's mean.
@@ -164,19 +117,16 @@ class ErrorPropagators:
         initial : (r,) or (r, K) array_like
             m_0 - zbar_0 before the first analysis; K columns for K fields, and (N + 1, r, K) comes back.
         misfits : sequence of (N_o,) or (N_o, K) array_like, optional
-            What the readings see beyond H_n zbar_n: u*(X_n, t_n) - Psi(X_n) zbar_n for readings of the true field.
-            Zero in the theorem.
+            What the readings see beyond H_n zbar_n, in units of the noise: R_n^(-1/2) (u*(X_n, t_n) - Psi(X_n) zbar_n)
+            for readings of the true field. Zero in the theorem.
         """
-        r = self.keeps.shape[1]
         fields = np.shape(initial)[1:]
-        d = as_finite("initial", initial, (r, *fields))
-        if misfits is not None and len(misfits) != len(self.gains):
-            raise ShapeError(f"misfits has {len(misfits)} entries but there are {len(self.gains)} analyses.")
-        out = np.empty((len(self.gains), r, *fields))
-        for n, gain in enumerate(self.gains):
-            if n:
-                d = self.steps[n - 1].apply(out[n - 1])
-            out[n] = self.keeps[n] @ d
+        d = as_finite("initial", initial, (self.prior.dim, *fields))
+        if misfits is not None and len(misfits) != len(self.keeps):
+            raise ShapeError(f"misfits has {len(misfits)} entries but there are {len(self.keeps)} analyses.")
+        out = np.empty((len(self.keeps), *d.shape))
+        for n, gain in enumerate(self.noise_gains):
+            out[n] = self.keeps[n] @ (self.steps[n - 1].apply(out[n - 1]) if n else d)
             if misfits is not None:
                 out[n] += gain @ as_finite(f"misfits[{n}]", misfits[n], (gain.shape[1], *fields))
         return frozen(out)
@@ -193,56 +143,55 @@ class ErrorPropagators:
             root = compress_root(np.hstack([keep @ step.apply(root), shaken]))
             yield root
 
-    def findings(self) -> list[Finding]:
+    def initial_findings(self) -> list[Finding]:
         """The factor by which an initial error counts."""
         line = partial(Finding, "contraction", INITIAL)
         return [
-            line("largest share of an initial error left, sup ||E_{n:0}||", self.supremum),
+            line("largest share of an initial error left, sup ||E_{n:0}||", float(self.norms.max())),
             line("share left at the last time, ||E_{N:0}||", float(self.norms[-1])),
         ]
 
 
-def error_propagators(
-    steps: Sequence[LinearStep], observations: Sequence[Observation], forecast_roots: Sequence[ArrayLike]
-) -> ErrorPropagators:
-    """The error propagators E_{n:0} of the remark "Initial bias", from roots of the forecast covariances.
-
-    No filter is run: the roots say what the filter believed before each batch,
-    and the gain follows. It is taken from a QR of the whitened observation
-    [R^(-1/2) H S; I], without forming the innovation covariance; the equivalent
-    P_n F_{n:0}^(-T) P_0^(-1) of a filter without process noise inverts forecast
-    products that underflow, and is not used.
+def covariance_roots(
+    prior: Gaussian, steps: Sequence[LinearStep], observations: Sequence[Observation]
+) -> AnalysisWindow:
+    """The covariance recursion alone, process noise included, by QR: a window of analyses without readings.
 
     Parameters
     ----------
+    prior : Gaussian
+        Before the first analysis.
     steps : sequence of N LinearStep
-        F_0 .. F_{N-1}.
+        F_0 .. F_{N-1}, between the analyses.
     observations : sequence of N + 1 Observation
         H_0 .. H_N and their noise.
-    forecast_roots : sequence of N + 1 (r, k) array_like
-        S_n with P_n^f = S_n S_n^T, the prior's root first.
 
     Examples
     --------
-    >>> E = error_propagators([LinearStep([0.5])], [Observation([[1.0]], std=1.0)] * 2, [[[1.0]], [[0.0]]])
-    >>> E.norms.round(12)
-    array([0.5 , 0.25])
+    >>> window = covariance_roots(Gaussian([0.0], [[1.0]]), [LinearStep([2.0])], [Observation([[1.0]], std=1.0)] * 2)
+    >>> [round(float(S @ S.T), 12) for S in map(np.ravel, window.forecasts)]
+    [1.0, 2.0]
+    >>> window.norms.round(12)
+    array([0.5       , 0.33333333])
     """
-    if not len(observations) == len(forecast_roots) > 0:
-        raise ShapeError(
-            f"{len(observations)} observations need as many forecast_roots, at least one, the first of each before any "
-            f"step; got {len(forecast_roots)}."
-        )
-    r = observations[0].H.shape[1]
-    require_window(r, [None, *steps], observations, "observations[0].H")
-    gains, noise_gains, keeps = [], [], np.empty((len(observations), r, r))
+    if len(steps) != len(observations) - 1:
+        needed = max(len(observations) - 1, 0)
+        raise ShapeError(f"{len(observations)} observations need {needed} steps between them; got {len(steps)}.")
+    sizes = {f"the step to analysis {n}": step.dim for n, step in enumerate(steps, 1)}
+    sizes |= {f"observations[{n}].H": obs.H.shape[1] for n, obs in enumerate(observations)}
+    for name, size in sizes.items():
+        if size != prior.dim:
+            raise ShapeError(
+                f"{name} has {size} coefficients but the prior has {prior.dim}; certify the field alone, without "
+                "unknowns beside it, and with sensors through the whitening: use space(sensors)."
+            )
+    forecasts, analyses = [prior.root], []
     for n, obs in enumerate(observations):
-        S = as_finite(f"forecast_roots[{n}]", forecast_roots[n], (r, None))
-        G = obs.whiten(obs.H @ S)
-        Q, R = np.linalg.qr(np.vstack([G, np.eye(S.shape[1])]))
-        # (G^T G + I)^-1 G^T = R^-1 Q_1^T for the upper block Q_1 of Q.
-        pulled = S @ solve_triangular(R, Q[: obs.n_obs].T)
-        gains.append(frozen(pulled @ obs.whiten(np.eye(obs.n_obs))))
-        noise_gains.append(frozen(pulled))
-        keeps[n] = np.eye(r) - pulled @ obs.whiten(obs.H)
-    return ErrorPropagators(tuple(gains), tuple(noise_gains), frozen(keeps), tuple(steps))
+        S = forecasts[-1]
+        # P^a = S (I + G^T G)^-1 S^T with G = R^(-1/2) H S.
+        R = triangularise(np.vstack([obs.whiten(obs.H @ S), np.eye(S.shape[1])]))
+        analyses.append(np.asarray(solve_triangular(R, S.T, trans="T")).T)
+        if n < len(steps):
+            moved, noise = steps[n].apply(analyses[-1]), steps[n].noise_root
+            forecasts.append(moved if noise is None else compress_root(np.hstack([moved, noise])))
+    return AnalysisWindow(prior, tuple(steps), tuple(observations), tuple(forecasts), tuple(analyses))

@@ -138,7 +138,7 @@ class Overview:
                 return f"What stands against it: {what}; what would help: {worst.remedy}."
         if error is None:
             return "Of what was checked nothing stands against the estimate."
-        first, last = error.dominant(error.worst), error.dominant(-1)
+        first, last = error.dominant(int(error.bounds.argmax())), error.dominant(-1)
         where = f"first by {PARTS[first][0]}, at the last analysis by {PARTS[last][0]}"
         if first == last:
             where = f"by {PARTS[last][0]}"
