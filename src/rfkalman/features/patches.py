@@ -170,9 +170,8 @@ class PatchMap(FeatureMap):
         position[list(self.kept)] = np.arange(len(self.kept))
         found = []
         for sides in itertools.product((0, 1), repeat=self.dimension):
-            chi, slopes = product_jet(
-                [(window[i], slope[i]) for (_, window, slope), i in zip(axes, sides, strict=True)]
-            )
+            lines = [(window[i], slope[i]) for (_, window, slope), i in zip(axes, sides, strict=True)]
+            chi, slopes = product_jet(lines, (len(x),), self.dimension)
             # One-patch axes name a second cell that does not exist; its window is zero everywhere.
             rows = np.flatnonzero(chi > 0.0)
             cells = tuple(cell[i][rows] for (cell, _, _), i in zip(axes, sides, strict=True))
