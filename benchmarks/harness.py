@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas
 
-__all__ = ["Row", "best", "gemm", "interleave", "keep_memory", "scaled", "syrk", "table"]
-
 
 @dataclass(frozen=True)
 class Row:

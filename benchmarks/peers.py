@@ -15,20 +15,6 @@ import numpy as np
 import rfkalman as rk
 from rfkalman.filters import kalman
 
-__all__ = [
-    "PEERS",
-    "Problem",
-    "agreement",
-    "dynamax",
-    "filterpy",
-    "fixed_sensors",
-    "ours",
-    "redrawn_sensors",
-    "sine_basis",
-    "statsmodels",
-    "unit_square",
-]
-
 Moments = tuple[np.ndarray, np.ndarray]
 
 

@@ -15,11 +15,12 @@ ROOT = Path(rfkalman.__file__).parent
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
-    "model": {"xarray"},
-    "report": {"matplotlib", "jinja2", "markupsafe", "PIL"},
-    "research": {"matplotlib"},
+    "model": {"xarray", "matplotlib"},
+    "pictures": {"matplotlib", "PIL"},
+    "report": {"matplotlib", "jinja2", "markupsafe"},
+    "research": {"matplotlib", "sklearn"},
     "cli": {"typer", "rich", "threadpoolctl"},
-    "problem": {"pydantic", "pydantic_core", "pint", "tomli_w"},
+    "problem": {"pydantic", "pydantic_core", "pint", "tomli_w", "jinja2"},
     "io": {"openpyxl", "pandas", "xarray", "netCDF4", "zarr", "tifffile"},
 }
 
@@ -182,3 +183,4 @@ def test_every_public_callable_is_documented():
         thing = getattr(rfkalman, name)
         first = thing.__doc__.strip().splitlines()[0]
         assert len(first) > 15 and not first.startswith(name + "("), name
+        assert ">>>" in thing.__doc__, f"help(rk.{name}) has no example"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +55,32 @@ def test_the_code_of_every_page_runs(page):
     names: dict[str, object] = {}
     for code in blocks(page):
         exec(compile(code, page.name, "exec"), names)
+
+
+def test_the_code_of_every_page_passes_a_type_checker(tmp_path):
+    """What a page shows can be written in an editor that checks types, without a complaint; a wrong call is found."""
+    given = (
+        "from collections.abc import Iterable\nimport numpy as np\nfrom numpy.typing import NDArray\n"
+        "Numbers = NDArray[np.float64]\nstream: Iterable[tuple[float, Numbers, Numbers]] = []\nx = np.zeros((5, 2))\n"
+    )
+    (tmp_path / "README_.py").write_text(given + blocks(ROOT / "README.md")[0], encoding="utf-8")
+    for page in PAGES:
+        (tmp_path / f"{page.stem.replace('-', '_')}_.py").write_text("\n".join(blocks(page)), encoding="utf-8")
+    (tmp_path / "wrong.py").write_text("import rfkalman as rk\nrk.Box(lower=None, upper='high')\n", encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--ignore-missing-imports",
+        "--cache-dir",
+        str(ROOT / ".mypy_cache" / "pages"),
+        ".",
+    ]
+    environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert [line for line in lines if line.startswith("wrong.py:2:")], done.stdout
+    assert [line for line in lines if not line.startswith("wrong.py:")] == []
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)

@@ -25,6 +25,8 @@ MOVED = {
     "assimilator": "online.assimilator",
     "baselines": "research.baselines",
     "experiments": "research.experiments",
+    "io.export": "runs.export",
+    "report.plots": "pictures.plots",
     "domains.simplex": "domains.rules",
     "features.taper": "features.base",
     "features.window": "features.wrappers",

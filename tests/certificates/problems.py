@@ -62,18 +62,18 @@ class Problem:
             "epsilon": found.epsilon,
             "rank": self.space.rank,
             "dt": found.dt,
-            "horizon": found.horizon,
+            "horizon": float(found.times[-1] - found.times[0]),
             "constant": found.constant,
-            "stability": found.stability,
+            "stability": found.residuals.stability.value,
             "noise_std": self.sigma,
             "n_obs": self.observations[0].n_obs,
             "gram_deviation": self.deviation,
             "information": self.information,
-            "bias": found.bias,
+            "known_bias": found.residuals.supremum,
             "trace": self.trace,
             "is_projection": found.route != "Galerkin",
         }
-        return co.contraction(**(numbers | changes))
+        return co.Contraction(**(numbers | changes))
 
     def mean_square_errors(self, n_streams, rng, start, misfits=None):
         """E ||u_hat - u*||^2 over noise replications and its standard error at each time, (N + 1,) each."""

@@ -42,7 +42,7 @@ def test_blocks_that_are_not_kept_give_the_same_numbers():
     space = rk.whiten(rk.Heat(SQUARE), rk.bubble(rk.GaussianRFF(30, 0.3)), mass_floor=1e-4)
     small = replace(space, memory=1e6, _spaces={})
     kept, fresh = FineBasis(space, 140), FineBasis(small, 140)
-    assert kept._kept is not None and fresh._kept is None and len(kept.points) > 16384
+    assert kept.kept is not None and fresh.kept is None and len(kept.points) > 16384
     u = kept.values(SineSeries.of(SQUARE, bumps, n_modes=8), 0.0)
     z = kept.project(u)
     assert_allclose(fresh.project(u), z, rtol=1e-13, atol=1e-15)

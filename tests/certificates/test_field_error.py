@@ -26,9 +26,7 @@ N_STREAMS = 300
 
 
 def bound_of(prior, steps, observations, truths, failure_prob=0.05):
-    roots = pr.covariance_roots(prior, steps, observations)
-    propagators = pr.error_propagators(steps, observations, roots.forecasts)
-    return field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
+    return field_error(pr.covariance_roots(prior, steps, observations), truths, failure_prob)
 
 
 def realised(space, prior, steps, observations, field, times, sensors, rng, sigma):
@@ -91,7 +89,7 @@ def test_the_filter_on_readings_of_the_true_field_stays_below_the_line(name, clu
     """300 filters with fresh noise: at all analyses together, and at the last alone, with the stated 95 %. The line is
     not idle: the 95 % quantile of what is realised is more than a third of it. Control: most exceed 0.3 of it."""
     found, errors = benchmark(name, clustered, sigma)
-    assert found.probability == pytest.approx(0.95) and found.source == "the exact field"
+    assert found.probability == pytest.approx(0.95) and found.truths.source == "the exact field"
     worst = errors.max(axis=0)
     assert (worst > found.largest).mean() <= allowance(0.05, N_STREAMS)
     assert ((errors > found.bounds[:, None]).any(axis=0)).mean() <= allowance(0.05, N_STREAMS)
@@ -247,7 +245,7 @@ def test_the_filter_of_a_problem_file_stays_below_the_line_for_fields_drawn_from
     line, by three standard errors; and the line is within twice the 95 % quantile. Control: half the line."""
     overview = certify_problem(bar(), n_analyses=8)
     found = overview.error
-    assert found is not None and found.probability >= 0.95 - 1e-3 and found.n_fields >= 90
+    assert found is not None and found.probability >= 0.95 - 1e-3 and found.truths.n_fields >= 90
     assert "for fields drawn from your prior" in overview.sentences()[1]
     setup, rich = bar().build(), bar(count=28, floor=1e-6).build()
     rng, K = np.random.default_rng(20), 400

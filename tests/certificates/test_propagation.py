@@ -43,7 +43,7 @@ def test_error_propagators_are_what_separates_two_filters(correlated):
                 path.append(belief.mean)
             means.append(np.array(path))
         E = pr.error_propagators(steps, observations, roots)
-        assert_allclose(E.propagators @ shift, means[1] - means[0], atol=1e-10)
+        assert_allclose(E.carry(np.eye(r)) @ shift, means[1] - means[0], atol=1e-10)
         assert_allclose(E.carry(shift), means[1] - means[0], atol=1e-10)
         for gain, obs, S in zip(E.gains, observations, roots, strict=True):
             P = S @ S.T
@@ -63,7 +63,7 @@ def test_an_analysis_without_readings_keeps_the_error():
     """N_o = 0: nothing is corrected, E is the identity."""
     empty = rk.Observation(np.zeros((0, 2)), std=1.0)
     E = pr.error_propagators([rk.LinearStep([0.5, 0.5])], [empty, empty], [np.eye(2), np.eye(2)])
-    assert_allclose(E.propagators[1], 0.5 * np.eye(2), atol=1e-15)
+    assert_allclose(E.carry(np.eye(2))[1], 0.5 * np.eye(2), atol=1e-15)
     assert_allclose(E.findings()[0].value, 1.0, atol=1e-15)
 
 

@@ -310,7 +310,7 @@ def test_a_second_signal_ends_at_once(tmp_path):
     code = (
         "import os, signal; from rfkalman.cli._signals import Stop\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run where it is ignored
-        "with Stop() as stop:\n    os.kill(os.getpid(), signal.SIGTERM); assert stop.asked\n"
+        "with Stop() as stop:\n    os.kill(os.getpid(), signal.SIGTERM); assert stop.is_set()\n"
         "    os.kill(os.getpid(), signal.SIGHUP); print('still here')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

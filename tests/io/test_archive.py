@@ -254,14 +254,20 @@ OLD = Path(__file__).parent / "archives"
 def test_a_field_of_version_1_loads():
     """Written by the version that had format 1: a wall in time and an unknown flux; numbers as that version had them.
 
-    1e-12: another build of BLAS may add in another order.
+    Another machine adds in another order, and at a floor of 1e-16 sums cancel: eps |Phi| |T| |m| bounds what that may
+    do (5e-9 here; 4e-10 was seen between two machines). A wrong wall or a lost unknown shows in the first digits.
     """
     field = rk.load(OLD / "field_v1.npz")
     x = np.linspace(0.0, 1.0, 9)[:, None]
+    basis, belief = field.basis, field.belief
+    size = np.abs(basis.features(x)) @ np.abs(basis.transform)
+    eps = np.finfo(float).eps
+    of_mean, of_std = eps * size @ np.abs(belief.mean), eps * size @ np.linalg.norm(belief.root, axis=1)
+    assert max(of_mean.max(), of_std.max()) < 1e-8
     mean = [1.4000000005445616, 1.2610074262027, 1.145472577231228, 1.0493960775102358, 0.9665525979991334]
     std = [5.4504252845040894e-11, 0.034033440258414274, 0.06195605458290012, 0.07889222673684526]
-    np.testing.assert_allclose(field.mean(x)[:5], mean, rtol=1e-12)
-    np.testing.assert_allclose(field.std(x)[1:4], std[1:], rtol=1e-12)
+    assert (np.abs(field.mean(x)[:5] - mean) <= of_mean[:5]).all()
+    assert (np.abs(field.std(x)[1:4] - std[1:]) <= of_std[1:4]).all()
     assert field.time == 0.4 and field.space.breaks == ()
 
 

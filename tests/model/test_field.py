@@ -254,3 +254,35 @@ def test_a_missing_extra_is_named(field, monkeypatch):
         MissingExtraError, match=r"Field.to_xarray needs xarray; install it with: pip install 'rfkalman\[xarray\]'"
     ):
         field.to_xarray([[0.0], [5.0]])
+
+
+def domains():
+    """One of each kind, with something outside of it in its bounding box where that is possible."""
+    pytest.importorskip("shapely")
+    triangle = rk.Mesh([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [[0, 1, 2]])
+    notch = rk.Polygon([[0, 0], [2, 0], [2, 1], [1, 1], [1, 2], [0, 2]])
+    return [rk.Interval(0.0, 3.0), rk.Box([0.0, 0.0], [2.0, 1.0]), rk.Ball([1.0, 1.0], 0.5), notch, triangle]
+
+
+def test_every_domain_has_a_grid_of_points_inside_it():
+    """Regular, all in the closed domain, and none of the bounding box that lies inside is missing."""
+    for domain in domains():
+        x = domain.grid(9)
+        assert domain.contains(x).all()
+        box = rk.Box(domain.lower, domain.upper).grid(9)
+        assert len(x) == np.count_nonzero(domain.contains(box)) > 0
+        np.testing.assert_array_equal(x, box[domain.contains(box)])
+
+
+def test_labelled_maps_are_masked_outside_every_domain():
+    """NaN exactly where the domain is not, mean and std elsewhere, evenly spaced along the longest side."""
+    pytest.importorskip("xarray")
+    for domain in domains():
+        space = rk.whiten(rk.Heat(domain, boundary=rk.Neumann()), rk.Constant() + rk.GaussianRFF(40, 1.0), 1e-6)
+        field = rk.Field(space, rk.isotropic(1.0).on(space))
+        data = field.to_xarray(11)
+        assert max(data.sizes.values()) == 11
+        x = np.stack(np.meshgrid(*(data[name].values for name in data.dims), indexing="ij"), axis=-1)
+        inside = domain.contains(x.reshape(-1, domain.dimension)).reshape(x.shape[:-1])
+        np.testing.assert_array_equal(np.isfinite(data["std"].values), inside)
+        np.testing.assert_array_equal(data["std"].values[inside], field.std(x[inside]))

@@ -90,8 +90,10 @@ def in_order(asm: rk.Assimilator, batches) -> rk.Assimilator:
     return asm
 
 
-def dense(model: rk.Model, batches: list[Batch], now: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean and covariance of the coefficients now, and the log density of all readings: one joint Gaussian.
+def dense(
+    model: rk.Model, batches: list[Batch], now: float, of: float | None = None
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Mean and covariance of the coefficients now (or ``of`` a time), log density of all readings: one joint Gaussian.
 
     All states of the trajectory side by side, X ~ N(mu, C); all readings y = A X + e; condition once.
     """
@@ -129,7 +131,9 @@ def dense(model: rk.Model, batches: list[Batch], now: float) -> tuple[np.ndarray
     residual = y - A @ mean
     evidence = -0.5 * (residual @ np.linalg.solve(S, residual) + np.linalg.slogdet(S)[1] + y.size * np.log(2 * np.pi))
     post, P = mean + gain @ residual, cov - gain @ A @ cov
-    return post[-r:], P[-r:, -r:], float(evidence)
+    k = 1 + times.index(now if of is None else of)
+    part = slice(k * r, (k + 1) * r)
+    return post[part], P[part, part], float(evidence)
 
 
 def assert_same_bits(a: rk.Assimilator, b: rk.Assimilator) -> None:
@@ -189,6 +193,30 @@ def test_posterior_is_one_dense_conditioning(spaces, name, noise, start):
     assert_matches_dense(asm, batches)
     asm.advance(1.1)
     assert_matches_dense(asm, batches)
+
+
+@pytest.mark.parametrize("name", ["heat", "forced"])
+@pytest.mark.parametrize("noise", [None, 0.3])
+def test_smoothing_is_dense_conditioning_at_every_time(spaces, name, noise):
+    """What is said of an earlier time given all readings is the same joint Gaussian, read at that time."""
+    model = rk.Model(spaces[name], rk.isotropic(1.0), process_noise=noise and rk.isotropic(noise))
+    batches = stream(1, missing=0.2)
+    batches.append(Batch(batches[-1].time, batches[0].sensors, batches[0].y, 0.3))
+    asm = in_order(rk.Assimilator(model, reorder=np.inf), batches)
+    fields = asm.smooth()
+    assert [field.time for field in fields] == sorted({batch.time for batch in batches})
+    for field in fields:
+        m, P, _ = dense(model, batches, asm.time, of=field.time)
+        spread = np.linalg.norm(P, 2)
+        assert np.linalg.norm(field.belief.mean - m) <= EXACT * max(np.linalg.norm(m), np.sqrt(spread))
+        assert np.linalg.norm(field.belief.cov - P, 2) <= EXACT * max(spread, 1e-4)
+    assert np.linalg.norm(fields[0].belief.mean - in_order(rk.Assimilator(model), batches[:1]).belief.mean) > 1e-3
+
+
+def test_smoothing_without_what_was_read_is_refused(heat):
+    """Nothing is kept at reorder = 0; the message says what would keep it."""
+    with pytest.raises(rk.RFKalmanError, match="reorder that covers"):
+        rk.Assimilator(heat, rk.isotropic(1.0)).smooth()
 
 
 def test_dense_conditioning_notices_what_it_must(spaces):

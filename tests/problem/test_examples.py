@@ -23,8 +23,9 @@ from tests.problem.test_templates import ANSWERS, filled, from_example
 import rfkalman as rk
 from rfkalman.problem import Problem, Setup
 from rfkalman.problem.templates import EXAMPLES, example_file
+from rfkalman.runs.files import source_reader
 from rfkalman.runs.runner import Runner
-from rfkalman.runs.session import run, source_reader
+from rfkalman.runs.session import run
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_examples.py"
 

@@ -171,6 +171,15 @@ def scored(setup, series, to_model, held, score_from):
     return np.sqrt(np.mean(np.square(errors[good]))), np.mean(np.abs(scaled[good]) < 1.645)
 
 
+def test_a_band_that_is_told_no_noise_is_found_out():
+    """Control of the shares below: the probe called exact and the pumping test without process noise."""
+    text = PUMPING.replace("process_noise", "# process_noise").replace('offset = "5 mm"', 'offset = "0.1 mm"')
+    setup = stated(text.replace('noise = "3 mm"', 'noise = "0.1 mm"'), "lauswiesen_pumping").build()
+    series = batches(setup, Path(DATA) / "lauswiesen_pumping", "drawdown_m", "", "~", where=("test", "B4"))
+    _, share = scored(setup, dict(list(series.items())[::4]), float, ["B2"], "")
+    assert share < 0.5
+
+
 def stated(text, name):
     return Problem.from_text(text, folder=Path(DATA) / name)
 
@@ -179,33 +188,45 @@ def test_soil_temperatures_between_unknown_boundaries_beat_interpolation():
     """Two depths from three others, a year; the best interpolator of the data's own page reaches 0.38 over two.
 
     Measured 0.295: what is asked is to stay below the heat equation between measured boundaries, 0.332.
+
+    The 90 % band holds 48 % of the hidden readings, and no reading at the other depths tells: the probe at 50 cm sits
+    0.35 degC off. It must not become worse, and a band that held them all would have to be far too wide.
     """
     setup = stated(SOIL, "uscrn_manhattan").build()
     folder = Path(DATA) / "uscrn_manhattan"
     series = batches(setup, folder, "temperature_degC", "2013-09-01", "2014-12-31")
     days = {stamp: float(i) for i, stamp in enumerate(series)}
-    rmse, _ = scored(setup, series, days.get, ["T10cm", "T50cm"], "2014-01-01")
+    rmse, share = scored(setup, series, days.get, ["T10cm", "T50cm"], "2014-01-01")
     assert rmse < 0.332
+    assert 0.45 < share < 0.97
 
 
 def test_a_pumping_test_is_predicted_at_a_hidden_well():
-    """Theis fits reach 8.5 mm over all sixteen folds; here B2 is hidden while B4 is pumped: 8.1 mm, 10 asked."""
+    """Theis fits reach 8.5 mm over all sixteen folds; here B2 is hidden while B4 is pumped: 7.2 mm, 10 asked.
+
+    The 90 % band holds 92 %. Readings of one well through one test are few independent numbers: 80 to 99 % is asked.
+    """
     setup = stated(PUMPING, "lauswiesen_pumping").build()
     folder = Path(DATA) / "lauswiesen_pumping"
     series = batches(setup, folder, "drawdown_m", "", "~", where=("test", "B4"))
-    rmse, _ = scored(setup, dict(list(series.items())[::4]), float, ["B2"], "")
+    rmse, share = scored(setup, dict(list(series.items())[::4]), float, ["B2"], "")
     assert rmse < 0.010
+    assert 0.80 < share < 0.99
 
 
 def test_a_city_that_no_equation_governs_is_still_interpolated():
-    """Six stations from seventeen others, a week: 0.85 degC; linear interpolation reaches 1.31 over the month."""
+    """Six stations from seventeen others, a week: 0.85 degC; linear interpolation reaches 1.31 over the month.
+
+    The 90 % band holds 80 %: no equation governs the city. It must not become worse.
+    """
     setup = stated(CITY, "berlin_uco").build()
     folder = Path(DATA) / "berlin_uco"
     series = batches(setup, folder, "temperature_degC", "2019-06-24 00:00:00", "2019-07-07 23:00:00")
     hours = {stamp: float(i) for i, stamp in enumerate(series)}
     held = ["bamberger", "tiergarten", "jagen91", "marzahn", "potsdam", "lindenberg"]
-    rmse, _ = scored(setup, series, hours.get, held, "2019-07-01 00:00:00")
+    rmse, share = scored(setup, series, hours.get, held, "2019-07-01 00:00:00")
     assert rmse < 1.31
+    assert 0.77 < share < 0.97
 
 
 @pytest.mark.parametrize(

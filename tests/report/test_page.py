@@ -18,15 +18,15 @@ from scipy.special import ndtri
 from tests.report.small_runs import WRITTEN_NS, Page, block, column, finished, hours, plate, seconds, whole
 
 from rfkalman.certificates.findings import Finding
-from rfkalman.certificates.overview import Overview
+from rfkalman.certificates.words import Overview
 from rfkalman.core.errors import ReportError, ValueRangeError
 from rfkalman.domains import Box
+from rfkalman.pictures.strokes import encode, grid_of
 from rfkalman.problem import Problem, Setup
 from rfkalman.report import contents as data
 from rfkalman.report import words as say
 from rfkalman.report.figures import date_ticks, drawn_of, gaps, numbers_beside
 from rfkalman.report.page import SECTIONS, render, write_report
-from rfkalman.report.strokes import encode, grid_of
 from rfkalman.runs import RunRecord
 from rfkalman.runs.record import Strip
 

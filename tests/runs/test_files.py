@@ -42,7 +42,7 @@ def look(
         return False
 
     with Runner.open(store, column, **options) as runner:
-        follow(runner, column, lambda: [p for p in places if p.exists()], wait, said.append)
+        follow(runner, lambda: [p for p in places if p.exists()], wait, said.append)
         runner.flush()
         counts = {name: n for name, n in runner.counts().items() if n}
     return counts, said
@@ -483,7 +483,7 @@ class World:
             try:
                 go.acquire()
                 if not ended.is_set():
-                    follow(runner, COLUMN, lambda: self.places, wait, self.said.append)
+                    follow(runner, lambda: self.places, wait, self.said.append)
             except BaseException as error:
                 trouble.append(error)
             finally:
@@ -549,8 +549,7 @@ def test_the_property_sees_a_reading_that_was_skipped(tmp_path, monkeypatch):
     """Control: a follower that goes by sizes alone, as the first version did, fails the comparison above."""
     from rfkalman.runs.files import FollowedFile
 
-    monkeypatch.setattr(FollowedFile, "_is_intact", lambda self: True)
-    monkeypatch.setattr(FollowedFile, "_goes_on", lambda self, stream, known: os.fstat(stream.fileno()).st_size >= 1)
+    monkeypatch.setattr(FollowedFile, "_goes_on", lambda self, stream: os.fstat(stream.fileno()).st_size >= 1)
     world = World(tmp_path, Clock(monkeypatch), 0)
     world._write(world.places[0], LINES[:8])
     world.look()

@@ -346,7 +346,7 @@ def test_a_batch_stays_open_until_a_later_one_begins_or_it_is_told(tmp_path):
             assert runner.head_ns == (None if i < 5 else ORIGIN_NS + HOUR_NS)
         assert runner.counts()["waiting"] == 2
         runner.flush()
-        assert runner.head_ns == ORIGIN_NS + 2 * HOUR_NS == runner.watermark_ns
+        assert runner.head_ns == ORIGIN_NS + 2 * HOUR_NS == json.loads(runner.store.meta()["watermark"])[0]
         assert runner.counts()["waiting"] == 0
 
 

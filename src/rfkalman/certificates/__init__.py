@@ -5,8 +5,9 @@ from .error_bars import error_bar, pointwise_bias
 from .exact_field import SpaceTrajectory, Trajectory
 from .field_error import Truths, exact_truth
 from .findings import Finding
-from .overview import Overview, certify
+from .overview import certify
 from .propagation import covariance_roots, error_propagators
+from .words import Overview
 
 __all__ = [
     "Finding",

@@ -39,8 +39,6 @@ class ProjectionError:
         z_n of the L2 projection P_tau u*(t_n).
     errors : (n,) array
         ``||u* - P_tau u*||`` at each time.
-    norms : (n,) array
-        ``||u*||``, for scale.
     quadrature_defect : float
         Relative change of the coefficients at the first time on a second rule.
     """
@@ -48,7 +46,6 @@ class ProjectionError:
     times: FloatArray
     coeffs: FloatArray
     errors: FloatArray
-    norms: FloatArray
     quadrature_defect: float
 
     @property
@@ -91,18 +88,13 @@ def projection_error(
     >>> projection_error(space, third_mode, [0.0]).errors.round(12)
     array([1.])
     """
-    return _projected(FineBasis(space, order), trajectory, as_increasing("times", times), rate=0)
-
-
-def _projected(fine: FineBasis, trajectory: Trajectory, grid: FloatArray, rate: int) -> ProjectionError:
-    """The projections on a rule that is there already, which must resolve the derivative of this order."""
-    found = []
-    for t in grid.tolist():
+    grid, fine = as_increasing("times", times), FineBasis(space, order)
+    coeffs, errors = np.empty((grid.size, space.rank)), np.empty(grid.size)
+    for n, t in enumerate(grid.tolist()):
         u = fine.values(trajectory, t)
-        z = fine.project(u)
-        found.append((z, fine.distance(u, z), fine.norm(u)))
-    coeffs, errors, norms = (frozen(np.array(part)) for part in zip(*found, strict=True))
-    return ProjectionError(grid, coeffs, errors, norms, fine.defect(trajectory, float(grid[0]), rate))
+        coeffs[n] = fine.project(u)
+        errors[n] = fine.distance(u, coeffs[n])
+    return ProjectionError(grid, frozen(coeffs), frozen(errors), fine.defect(trajectory, float(grid[0]), 0))
 
 
 # -- the graph residual -----------------------------------------------------------------------------------------------
@@ -114,27 +106,24 @@ class GraphResidual:
 
     Attributes
     ----------
-    times : (n,) array
+    coeffs : (n, r) array
+        z_n of the L2 projection.
+    epsilon : float
+        epsilon_{M,tau}(u*) over the same times.
     assembled : (n,) array
         ``||project(u_t) + stiffness z||``: what enters the one-step residual of the filter.
     strong : (n,) array
         The same with the boundary integral of psi_i n.(A grad psi_j) added, which turns the assembled form into
         the operator L itself.
-    projection : ProjectionError
     boundary : float
         Spectral norm of that boundary integral; zero for features that vanish on the boundary.
     """
 
-    times: FloatArray
+    coeffs: FloatArray
+    epsilon: float
     assembled: FloatArray
     strong: FloatArray
-    projection: ProjectionError
     boundary: float
-
-    @property
-    def epsilon(self) -> float:
-        """epsilon_{M,tau}(u*) over the same times."""
-        return self.projection.supremum
 
     @property
     def constant(self) -> float:
@@ -190,18 +179,15 @@ def graph_residual(
         Of the rule in space.
     """
     require_unforced(space)
-    return graph_residual_on(FineBasis(space, order), space, trajectory, as_increasing("times", times))
-
-
-def graph_residual_on(fine: FineBasis, space: WhitenedSpace, trajectory: Trajectory, grid: FloatArray) -> GraphResidual:
-    """:func:`graph_residual` on a rule that is there already."""
-    K, B = space.stiffness, boundary_form(space)
-    projection = _projected(fine, trajectory, grid, rate=1)
-    assembled, strong = np.empty(grid.size), np.empty(grid.size)
-    for n, (t, z) in enumerate(zip(grid.tolist(), projection.coeffs, strict=True)):
+    fine, K, B = FineBasis(space, order), space.stiffness, boundary_form(space)
+    found = []
+    for t in as_increasing("times", times).tolist():
+        u = fine.values(trajectory, t)
+        z = fine.project(u)
         residual = fine.project(fine.values(trajectory, t, 1)) + K @ z
-        assembled[n], strong[n] = np.linalg.norm(residual), np.linalg.norm(residual - B @ z)
-    return GraphResidual(grid, frozen(assembled), frozen(strong), projection, float(np.linalg.norm(B, 2)))
+        found.append((z, fine.distance(u, z), np.linalg.norm(residual), np.linalg.norm(residual - B @ z)))
+    coeffs, errors, assembled, strong = (frozen(np.array(part)) for part in zip(*found, strict=True))
+    return GraphResidual(coeffs, float(errors.max()), assembled, strong, float(np.linalg.norm(B, 2)))
 
 
 def boundary_form(space: WhitenedSpace) -> FloatArray:

@@ -12,71 +12,120 @@ Readings of the true field differ from that by the misfit u*(X) - Psi(X) zbar, w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ..core.checks import as_count, as_nonnegative, as_number, as_positive
 from ..core.errors import ValueRangeError
 from .findings import Finding
-from .gram import ACCUMULATED, TIME_UNIFORM
-from .propagation import INITIAL
+from .gram import TIME_UNIFORM
+from .propagation import ACCUMULATED, INITIAL
 
 THEOREM = "Posterior contraction and PDE consistency in mass-whitened RFM coordinates"
 
-_REMEDIES = {
-    "approximation": "lower mass_floor, or more features",
-    "bias": "a smaller time step, or the exponential propagator",
-    "initial": "a wider prior, or a better first mean",
-    "estimation": "more sensors, or less noise",
+_CHECKS: dict[str, Callable[[str, Any], float]] = {
+    **dict.fromkeys(("dt", "horizon", "stability", "order", "noise_std"), as_positive),
+    **dict.fromkeys(("epsilon", "constant", "gram_deviation", "known_bias", "initial", "trace"), as_nonnegative),
+    "rank": as_count,
+    "n_obs": partial(as_count, minimum=0),
+    "information": as_number,
 }
 
 
-# -- the theorem ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Contraction:
     """The theorem's bound on sup_n E ||u_hat_n - u*(t_n)||^2, in three forms, with its terms apart.
 
-    Attributes
+    Parameters
     ----------
     epsilon : float
-        Distance of the reference trajectory from the exact field, supremum over the times.
-    bias : float
-        Supremum of ||z_n - zbar_n||: measured or certified; S_T C_b T (epsilon + dt^p) if none was given.
+        Distance of the reference trajectory from the exact field, supremum over the times: epsilon_{M,tau}(u*), or
+        epsilon^G of the Galerkin route.
+    rank, dt, horizon : int, float, float
+        r, dt, T.
+    constant, stability, order : float
+        C_b, S_T, p of the dynamics input.
+    noise_std, n_obs, gram_deviation : optional
+        sigma, N_o and eta of the per-time condition, which fails at an eta of 1 or more.
+    information : float, optional
+        alpha of the accumulated condition: a lower bound, over the analyses the statement is about, on the smallest
+        eigenvalue of P_f^-1 + H^T H / sigma^2.
+    known_bias : float, optional
+        A bound on the bias that is better than S_T C_b T (epsilon + dt^p), such as ``StepResiduals.supremum``.
     initial : float
-        sup ||E_{n:0}|| ||m_0 - zbar_0||; zero for a matched start.
-    estimation : float
-        The bound on sup tr P_n: r sigma^2 / (N_o (1 - eta)), or r / alpha; infinite where neither condition holds.
-    trace : float or None
-        The trace the filter reported, if it is known.
-    rank, dt, order, horizon, constant, stability
-        r, dt, p, T, C_b and S_T.
-    gram_deviation : float or None
-        eta; at or above 1 the per-time condition fails.
-    information : float or None
-        alpha, a lower bound on the smallest eigenvalue of the posterior information.
+        ``ErrorPropagators.supremum`` times ||m_0 - zbar_0||; zero for a matched start.
+    trace : float, optional
+        The largest tr P_n of the filter.
     failure_probs : tuple of float
-        delta_app, delta_lev, delta_gram.
+        delta_app, delta_lev, delta_gram; zero for what was computed rather than bounded in probability.
     is_projection : bool
-        Whether the reference is the L2 projection, whose error is orthogonal to the space.
+        Whether ``epsilon`` and the bias belong to the L2 projection, whose error is orthogonal to the space.
+
+    Examples
+    --------
+    >>> bound = Contraction(epsilon=0.1, rank=4, dt=0.1, horizon=1.0, constant=0.0, noise_std=0.5, n_obs=20,
+    ...                     gram_deviation=0.5)
+    >>> bound.amplification, round(bound.estimation, 12), round(bound.right_hand_side, 12)
+    (3.0, 0.1, 0.36)
     """
 
     epsilon: float
-    bias: float
-    initial: float
-    estimation: float
-    trace: float | None
     rank: int
     dt: float
-    order: float
     horizon: float
     constant: float
-    stability: float
-    gram_deviation: float | None
-    information: float | None
-    failure_probs: tuple[float, float, float]
-    is_projection: bool
+    stability: float = 1.0
+    order: float = 1.0
+    noise_std: float | None = None
+    n_obs: int | None = None
+    gram_deviation: float | None = None
+    information: float | None = None
+    known_bias: float | None = None
+    initial: float = 0.0
+    trace: float | None = None
+    failure_probs: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    is_projection: bool = False
+
+    def __post_init__(self) -> None:
+        for name, check in _CHECKS.items():
+            if getattr(self, name) is not None:
+                check(name, getattr(self, name))
+        if self.stability < 1.0:
+            raise ValueRangeError(f"stability must be at least 1, as the empty product counts; got {self.stability:g}.")
+        if len({value is None for value in (self.noise_std, self.n_obs, self.gram_deviation)}) > 1:
+            raise ValueRangeError("noise_std, n_obs and gram_deviation state one condition: give all three, or none.")
+        deltas = self.failure_probs
+        if len(deltas) != 3 or not all(0.0 <= delta <= 1.0 for delta in deltas):
+            raise ValueRangeError(f"failure_probs must be three numbers in [0, 1] (app, lev, gram); got {deltas!r}.")
+
+    @property
+    def bias(self) -> float:
+        """A bound on sup ||z_n - zbar_n||: S_T C_b T (epsilon + dt^p) if no better one is known."""
+        certified = self.stability * self.constant * self.horizon * (self.epsilon + self.dt**self.order)
+        return certified if self.known_bias is None else self.known_bias
+
+    @property
+    def estimation(self) -> float:
+        """The bound on sup tr P_n: r sigma^2 / (N_o (1 - eta)), r / alpha, or the smaller of both.
+
+        Infinite where neither condition holds.
+
+        Examples
+        --------
+        >>> from dataclasses import replace
+        >>> few = Contraction(epsilon=0.0, rank=4, dt=0.1, horizon=1.0, constant=0.0, noise_std=0.5, n_obs=3,
+        ...                   gram_deviation=1.0)
+        >>> few.estimation, replace(few, information=40.0).estimation
+        (inf, 0.1)
+        """
+        bounds = [math.inf]
+        if self.noise_std is not None and self.n_obs and self.gram_deviation is not None and self.gram_deviation < 1.0:
+            bounds.append(self.rank * self.noise_std**2 / (self.n_obs * (1.0 - self.gram_deviation)))
+        if self.information is not None and self.information > 0.0:
+            bounds.append(self.rank / self.information)
+        return min(bounds)
 
     @property
     def amplification(self) -> float:
@@ -141,37 +190,19 @@ class Contraction:
         return max(0.0, 1.0 - math.fsum(self.failure_probs))
 
     @property
-    def parts(self) -> dict[str, float]:
-        """The terms of the sharper form, each as a root-mean-square error of the field."""
-        return {
-            "approximation": self.epsilon,
-            "bias": self.bias,
-            "initial": self.initial,
-            "estimation": math.sqrt(self.variance),
-        }
-
-    @property
     def dominant(self) -> str:
         """Which term of the sharper form is largest: approximation, bias, initial or estimation."""
-        return max(self.parts, key=lambda name: self.parts[name])
-
-    @property
-    def remedy(self) -> str:
-        """What would lower the dominant term, and how large that term is."""
-        return f"{_REMEDIES[self.dominant]}: the {self.dominant} term alone is {self.parts[self.dominant]:.2g}"
+        parts = {"approximation": self.epsilon, "bias": self.bias, "initial": self.initial}
+        parts["estimation"] = math.sqrt(self.variance)
+        return max(parts, key=lambda name: parts[name])
 
     @property
     def holds(self) -> bool:
         """Whether the covariance is bounded at all, so that there is a finite right-hand side."""
         return math.isfinite(self.estimation)
 
-    @property
-    def rms_error(self) -> float:
-        """Root of the sharper form: a bound on the root-mean-square error of the field, in its units."""
-        return math.sqrt(self.sharp)
-
-    def findings(self, target: float | None = None) -> list[Finding]:
-        """Conditions and the three forms of the bound; ``target`` is a wanted root-mean-square error of the field."""
+    def findings(self) -> list[Finding]:
+        """Conditions and the three forms of the bound."""
         line = partial(Finding, "contraction", THEOREM)
         informed = self.information is not None and self.information > 0.0
         rows = []
@@ -193,19 +224,16 @@ class Contraction:
             # Every form below would be infinite too, and say it four times.
             return rows
         if self.trace is not None:
-            fine, remedy = (
-                self.trace <= self.estimation * (1.0 + 1e-9),
-                "sensors, noise or rank differ between filter and certificate",
-            )
+            fine = self.trace <= self.estimation * (1.0 + 1e-9)
+            remedy = "sensors, noise or rank differ between filter and certificate"
             rows.append(line("tr P of the filter against its bound", self.trace, self.estimation, fine, remedy))
         largest = max(self.terms, key=lambda name: self.terms[name])
-        wanted = None if target is None else as_positive("target", target)
         rows += [
             line("C_T", self.amplification),
             line(f"right-hand side as displayed (largest: {largest} term)", self.right_hand_side),
             line("term by term, 3 (eps^2 + bias^2 + tr P)", self.term_by_term),
             line(f"sharper form (largest term: {self.dominant})", self.sharp),
-            line("rms error by the theorem, if the model itself is read", self.rms_error, wanted, remedy=self.remedy),
+            line("rms error by the theorem, if the model itself is read", math.sqrt(self.sharp)),
         ]
         if self.initial > 0.0:
             rows.append(Finding("contraction", INITIAL, "propagated initial bias", self.initial))
@@ -215,118 +243,3 @@ class Contraction:
             quantity = "probability that all events hold, at least"
             rows.append(line(quantity, self.success_prob, holds=certain, remedy=remedy))
         return rows
-
-
-def contraction(
-    *,
-    epsilon: float,
-    rank: int,
-    dt: float,
-    horizon: float,
-    constant: float,
-    stability: float = 1.0,
-    order: float = 1.0,
-    noise_std: float | None = None,
-    n_obs: int | None = None,
-    gram_deviation: float | None = None,
-    information: float | None = None,
-    bias: float | None = None,
-    initial: float = 0.0,
-    trace: float | None = None,
-    failure_probs: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    is_projection: bool = False,
-) -> Contraction:
-    """Put the numbers of all certificates into the theorem's right-hand side.
-
-    Parameters
-    ----------
-    epsilon : float
-        epsilon_{M,tau}(u*), or epsilon^G of the Galerkin route.
-    rank, dt, horizon : int, float, float
-        r, dt, T.
-    constant, stability, order : float
-        C_b, S_T, p of the dynamics input.
-    noise_std, n_obs, gram_deviation : optional
-        sigma, N_o and eta of the per-time condition.
-    information : float, optional
-        alpha of the accumulated condition: a lower bound, over the analyses the statement is about, on the smallest
-        eigenvalue of P_f^-1 + H^T H / sigma^2.
-    bias : float, optional
-        A bound on the bias that is better than S_T C_b T (epsilon + dt^p), such as ``Dynamics.bias``.
-    initial : float
-        ``ErrorPropagators.supremum`` times ||m_0 - zbar_0||.
-    trace : float, optional
-        The largest tr P_n of the filter.
-    failure_probs : tuple of float
-        delta_app, delta_lev, delta_gram; zero for what was computed rather than bounded in probability.
-    is_projection : bool
-        Whether ``epsilon`` and ``bias`` belong to the L2-projection reference.
-
-    Examples
-    --------
-    >>> bound = contraction(epsilon=0.1, rank=4, dt=0.1, horizon=1.0, constant=0.0, noise_std=0.5, n_obs=20,
-    ...                     gram_deviation=0.5)
-    >>> bound.amplification, round(bound.estimation, 12), round(bound.right_hand_side, 12)
-    (3.0, 0.1, 0.36)
-    """
-    eps, step, T = as_nonnegative("epsilon", epsilon), as_positive("dt", dt), as_positive("horizon", horizon)
-    C_b, S_T, p = as_nonnegative("constant", constant), as_positive("stability", stability), as_positive("order", order)
-    if S_T < 1.0:
-        raise ValueRangeError(f"stability must be at least 1, as the empty product counts; got {S_T:g}.")
-    deltas = tuple(as_number("failure_probs", d) for d in failure_probs)
-    if len(deltas) != 3 or not all(0.0 <= d <= 1.0 for d in deltas):
-        raise ValueRangeError(f"failure_probs must be three numbers in [0, 1] (app, lev, gram); got {failure_probs!r}.")
-    r = as_count("rank", rank)
-    certified = S_T * C_b * T * (eps + step**p)
-    return Contraction(
-        epsilon=eps,
-        bias=certified if bias is None else as_nonnegative("bias", bias),
-        initial=as_nonnegative("initial", initial),
-        estimation=estimation_bound(r, noise_std, n_obs, gram_deviation, information),
-        trace=None if trace is None else as_nonnegative("trace", trace),
-        rank=r,
-        dt=step,
-        order=p,
-        horizon=T,
-        constant=C_b,
-        stability=S_T,
-        gram_deviation=gram_deviation,
-        information=information,
-        failure_probs=(deltas[0], deltas[1], deltas[2]),
-        is_projection=bool(is_projection),
-    )
-
-
-def estimation_bound(
-    rank: int,
-    noise_std: float | None = None,
-    n_obs: int | None = None,
-    gram_deviation: float | None = None,
-    information: float | None = None,
-) -> float:
-    """The bound on tr P: r sigma^2 / (N_o (1 - eta)), r / alpha, or the smaller of both; infinite if neither holds.
-
-    Examples
-    --------
-    >>> estimation_bound(4, noise_std=0.5, n_obs=20, gram_deviation=0.5)
-    0.1
-    >>> estimation_bound(4, noise_std=0.5, n_obs=3, gram_deviation=1.0)
-    inf
-    >>> estimation_bound(4, noise_std=0.5, n_obs=3, gram_deviation=1.0, information=40.0)
-    0.1
-    """
-    r = as_count("rank", rank)
-    bounds = [math.inf]
-    given = [value is not None for value in (noise_std, n_obs, gram_deviation)]
-    if all(given):
-        sigma, N_o = as_positive("noise_std", noise_std), as_count("n_obs", n_obs, minimum=0)
-        eta = as_nonnegative("gram_deviation", gram_deviation)
-        if eta < 1.0 and N_o > 0:
-            bounds.append(r * sigma**2 / (N_o * (1.0 - eta)))
-    elif any(given):
-        raise ValueRangeError("noise_std, n_obs and gram_deviation state one condition: give all three, or none.")
-    if information is not None:
-        alpha = as_number("information", information)
-        if alpha > 0.0:
-            bounds.append(r / alpha)
-    return min(bounds)

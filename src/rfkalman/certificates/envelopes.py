@@ -61,8 +61,8 @@ def drawn_envelopes(features: FeatureMap) -> Envelopes:
     return Envelopes(features.envelope, features.gradient_envelope)
 
 
-def rff_gradient_envelope(n_features: int, dimension: int, gamma: float, failure_prob: float) -> float:
-    """A bound on G = 2 sum_j |w_j|^2 of Gaussian random Fourier features that fails with at most this probability.
+def rff_envelopes(n_features: int, dimension: int, gamma: float, failure_prob: float) -> Envelopes:
+    """Envelopes of Gaussian random Fourier features: E = 2 M, which is certain, and a bound on G = 2 sum_j |w_j|^2.
 
     The Laurent-Massart tail of chi^2 with M d degrees of freedom (paper,
     "Gaussian RFF approximation and leverage certificate").
@@ -78,19 +78,14 @@ def rff_gradient_envelope(n_features: int, dimension: int, gamma: float, failure
 
     Examples
     --------
-    >>> rff_gradient_envelope(100, 2, gamma=1.0, failure_prob=0.01) > 2 * 100 * 2
+    >>> rff_envelopes(100, 2, gamma=1.0, failure_prob=0.01).gradients > 2 * 100 * 2
     True
     """
-    return 2.0 * as_positive("gamma", gamma) ** 2 * _chi2_tail(n_features, dimension, failure_prob)
-
-
-def rff_envelopes(n_features: int, dimension: int, gamma: float, failure_prob: float) -> Envelopes:
-    """E = 2 M, which is certain, and :func:`rff_gradient_envelope`."""
-    G = rff_gradient_envelope(n_features, dimension, gamma, failure_prob)
+    G = 2.0 * as_positive("gamma", gamma) ** 2 * _chi2_tail(n_features, dimension, failure_prob)
     return Envelopes(2.0 * n_features, G, failure_prob, failure_prob, "the law of Gaussian random Fourier features")
 
 
-def elu_envelope(
+def elu_envelopes(
     n_features: int,
     dimension: int,
     scale: float,
@@ -99,12 +94,13 @@ def elu_envelope(
     offset_std: float,
     failure_prob: float,
     diameter: float | None = None,
-) -> float:
-    """A bound on E of shallow ELU features that fails with at most this probability: the paper's B_elu squared.
+) -> Envelopes:
+    """Envelopes of shallow ELU features, each exceeded with at most half of the failure probability.
 
-    "Conditional ELU/RFM approximation and leverage certificate": with the centre c
+    "Conditional ELU/RFM approximation and leverage certificate". E is the paper's B_elu squared: with the centre c
     of a feature in the domain, |w.x + b| <= |w| diameter + |xi|; Gaussian concentration bounds
-    every |w_j| and every |xi_j|, each of the 2 M events with failure_prob / (2 M).
+    every |w_j| and every |xi_j|, each of the 2 M events with its share of the probability. G bounds
+    s^2 max(1, alpha)^2 sum_j |w_j|^2, by the tail of chi^2 with M d degrees of freedom.
 
     Parameters
     ----------
@@ -118,42 +114,18 @@ def elu_envelope(
     offset_std : float
         beta, ``offset_std`` of ``ELUNetwork``.
     failure_prob : float
-        delta_env.
+        delta_env + delta_grad.
     diameter : float, optional
         Of the domain; sqrt(d), that of the unit cube, by default.
     """
-    M, d = as_count("n_features", n_features), as_count("dimension", dimension)
-    a, s = as_positive("weight_std", weight_std), as_positive("scale", scale)
-    beta = as_nonnegative("offset_std", offset_std)
-    across = 1.0 if diameter is None else as_positive("diameter", diameter) / math.sqrt(d)
-    t = math.sqrt(2.0 * math.log(2.0 * M / as_share("failure_prob", failure_prob, CHANCE)))
-    largest = as_positive("alpha", alpha) + a * across * (math.sqrt(d) + t) + beta * t
-    return M * (s * largest) ** 2
-
-
-def elu_gradient_envelope(
-    n_features: int, dimension: int, scale: float, alpha: float, weight_std: float, failure_prob: float
-) -> float:
-    """A bound on G = s^2 max(1, alpha)^2 sum_j |w_j|^2 that fails with at most this probability; see elu_envelope."""
-    slope = as_positive("scale", scale) * max(1.0, as_positive("alpha", alpha)) * as_positive("weight_std", weight_std)
-    return slope**2 / dimension * _chi2_tail(n_features, dimension, failure_prob)
-
-
-def elu_envelopes(
-    n_features: int,
-    dimension: int,
-    scale: float,
-    alpha: float,
-    weight_std: float,
-    offset_std: float,
-    failure_prob: float,
-    diameter: float | None = None,
-) -> Envelopes:
-    """:func:`elu_envelope` and :func:`elu_gradient_envelope`, each with half of the failure probability."""
     half = 0.5 * as_share("failure_prob", failure_prob, CHANCE)
-    E = elu_envelope(n_features, dimension, scale, alpha, weight_std, offset_std, half, diameter)
-    G = elu_gradient_envelope(n_features, dimension, scale, alpha, weight_std, half)
-    return Envelopes(E, G, 2.0 * half, half, "the law of shallow ELU features")
+    M, d = as_count("n_features", n_features), as_count("dimension", dimension)
+    s, a, bend = as_positive("scale", scale), as_positive("weight_std", weight_std), as_positive("alpha", alpha)
+    across = 1.0 if diameter is None else as_positive("diameter", diameter) / math.sqrt(d)
+    t = math.sqrt(2.0 * math.log(2.0 * M / half))
+    largest = bend + a * across * (math.sqrt(d) + t) + as_nonnegative("offset_std", offset_std) * t
+    G = (s * max(1.0, bend) * a) ** 2 / d * _chi2_tail(M, d, half)
+    return Envelopes(M * (s * largest) ** 2, G, 2.0 * half, half, "the law of shallow ELU features")
 
 
 def _chi2_tail(n_features: int, dimension: int, failure_prob: float) -> float:

@@ -7,7 +7,6 @@ error of "Posterior contraction and PDE consistency in mass-whitened RFM coordin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,11 +17,6 @@ from ..core.errors import ValueRangeError
 from ..model.field import Field
 from ..space.space import Basis
 from ..statespace.values import half_width
-from .contraction import THEOREM
-from .findings import Finding
-
-#: A plain interval that loses less coverage than this to bias is passed: a judgement, not a theorem.
-_COVERAGE_SLACK = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +29,8 @@ class ErrorBar:
         Of the posterior: what more data would reduce.
     bias : (N,) array
         A bound on the deterministic error: what more features or shorter steps would reduce.
-    level : float
     half_width : (N,) array
-        Smallest half-width with coverage of at least ``level`` for every bias within its bound.
+        Smallest half-width with coverage of at least the level for every bias within its bound.
     naive_half_width : (N,) array
         z * std, which ignores the bias.
     coverage : (N,) array
@@ -46,22 +39,9 @@ class ErrorBar:
 
     std: FloatArray
     bias: FloatArray
-    level: float
     half_width: FloatArray
     naive_half_width: FloatArray
     coverage: FloatArray
-
-    def findings(self) -> list[Finding]:
-        """Whether the plain interval may be used as it is."""
-        worst = float(self.coverage.min(initial=1.0))
-        largest = float((self.half_width - self.naive_half_width).max(initial=0.0))
-        least = self.level - _COVERAGE_SLACK
-        remedy = "use half_width; or reduce the bias: more features, lower mass_floor, smaller step"
-        line = partial(Finding, "contraction", THEOREM)
-        return [
-            line(f"least coverage of the plain {self.level:.0%} interval", worst, least, worst >= least, remedy),
-            line("largest widening for bias", largest),
-        ]
 
 
 def error_bar(
@@ -122,7 +102,7 @@ def error_bar(
         low, high = np.where(enough, low, s), np.where(enough, s, high)
     coverage = np.where(std > 0.0, ndtr(z2 - beta) - ndtr(-z2 - beta), (b == 0.0).astype(np.float64))
     half = np.where(std > 0.0, b + high * std, b)
-    return ErrorBar(std, b, p, frozen(half), frozen(z2 * std), frozen(coverage))
+    return ErrorBar(std, b, frozen(half), frozen(z2 * std), frozen(coverage))
 
 
 def pointwise_bias(basis: Basis, x: ArrayLike, coeff_bias: float, outside: ArrayLike = 0.0) -> FloatArray:
@@ -137,7 +117,7 @@ def pointwise_bias(basis: Basis, x: ArrayLike, coeff_bias: float, outside: Array
     basis : WhitenedSpace or its frame
     x : (N, d) array_like
     coeff_bias : float
-        ||z_n - zbar_n||, such as ``Dynamics.bias``.
+        ||z_n - zbar_n||, such as ``StepResiduals.supremum``.
     outside : float or (N,) array_like
     """
     size = np.linalg.norm(basis(x), axis=1)

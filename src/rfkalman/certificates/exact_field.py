@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -94,8 +95,6 @@ class FineBasis:
         Another rule in place of the one aligned with the equation and the features.
     """
 
-    __slots__ = ("_kept", "basis", "order", "points", "weights")
-
     def __init__(self, basis: Basis, order: int | tuple[int, ...] | None = None, *, rule: Rule | None = None) -> None:
         if order is None:
             factor, more = (2.0, 32) if basis.dimension < 3 else (1.5, 16)
@@ -104,15 +103,6 @@ class FineBasis:
         self.order = per_axis("order", order, basis.dimension)
         found = aligned_rule(basis.pde, basis.features, self.order, basis.breaks) if rule is None else rule
         self.points, self.weights = frozen(found.points), frozen(found.weights)
-        self._kept: list[FloatArray] | None = None
-        if 8.0 * len(self.points) * basis.rank <= basis.memory / 4:
-            self._kept = list(self._evaluated())
-
-    def second(self) -> FineBasis:
-        """The same basis on another, still finer rule: what this one is checked against."""
-        more = tuple(n + 9 for n in self.order)
-        domain = self.basis.pde.domain
-        return FineBasis(self.basis, more, rule=None if isinstance(domain, Box) else domain.check_quadrature(more))
 
     def values(self, trajectory: Trajectory, t: float, rate: int = 0) -> FloatArray:
         """The field or its time derivative at all points, (N_c,)."""
@@ -139,20 +129,26 @@ class FineBasis:
         return math.sqrt(float(self.weights @ np.square(values)))
 
     def defect(self, trajectory: Trajectory, t: float, rate: int) -> float:
-        """Relative change of the projection coefficients on :meth:`second`: does this rule resolve the field?"""
-        here, other = self.project(self.values(trajectory, t, rate)), self.second()
-        there = other.project(other.values(trajectory, t, rate))
+        """Relative change of the projection coefficients on a still finer rule: does this one resolve the field?"""
+        more, domain = tuple(n + 9 for n in self.order), self.basis.pde.domain
+        other = FineBasis(self.basis, more, rule=None if isinstance(domain, Box) else domain.check_quadrature(more))
+        here, there = (fine.project(fine.values(trajectory, t, rate)) for fine in (self, other))
         size = float(np.linalg.norm(there))
         return float(np.linalg.norm(here - there)) / size if size > 0.0 else 0.0
 
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Rows of the rule and the basis there, kept where that fits into the memory."""
-        blocks: Iterable[FloatArray] = self._evaluated() if self._kept is None else self._kept
-        return zip(row_blocks(len(self.points), _BLOCK), blocks, strict=True)
+    @cached_property
+    def kept(self) -> FloatArray | None:
+        """The basis at all points, (N_c, r), where that fits into the memory."""
+        fits = 8.0 * len(self.points) * self.basis.rank <= self.basis.memory / 4
+        return in_blocks(self._evaluated, self.points, _BLOCK) if fits else None
 
-    def _evaluated(self) -> Iterator[FloatArray]:
-        rows = row_blocks(len(self.points), _BLOCK)
-        return (self.basis.features(self.points[some]) @ self.basis.transform for some in rows)
+    def _evaluated(self, x: FloatArray) -> FloatArray:
+        return self.basis.features(x) @ self.basis.transform
+
+    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Rows of the rule and the basis there."""
+        for rows in row_blocks(len(self.points), _BLOCK):
+            yield rows, self._evaluated(self.points[rows]) if self.kept is None else self.kept[rows]
 
 
 def quadrature_finding(statement: str, defect: float, field: str = "u") -> Finding:

@@ -7,17 +7,16 @@ certificate" and "Dirichlet-bubble Gaussian RFF certificate", their universal co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, as_share, frozen
-from ..space import galerkin
+from ..core.pieces import in_blocks
 from ..space.space import WhitenedSpace
-from .approximation import APPROXIMATION
-from .findings import CHANCE, Finding
+from .exact_field import FineBasis
+from .findings import CHANCE
 
 RFF = "Gaussian RFF approximation and leverage certificate"
 ELU = "Conditional ELU/RFM approximation and leverage certificate"
@@ -31,27 +30,13 @@ _BLOCK = 16384
 # -- Monte Carlo corollaries ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MonteCarloBound:
+class MonteCarloBound(NamedTuple):
     """The approximation error of M independent features for a class of integral targets.
 
     Attributes
     ----------
     statement : str
-    n_features : int
-        M.
-    amplitude : float
-        C_u, the bound on the amplitude |a| of the target's representation.
-    feature_norm : float
-        Largest L2 norm of a feature: sqrt2 for RFF.
-    window_sup : float
-        Largest value of the window; 1 without one, 4^-d for the bubble of the unit box.
-    n_analyses : int
-        N + 1 times, over which a union bound is taken.
-    failure_prob : float
-        delta_app.
-    constant : float
-        The factor of sqrt(log(2 (N + 1) / delta) / M) in the paper's form.
+        The title of the paper's corollary.
     value : float
         The paper's form of the bound.
     sharp : float
@@ -61,30 +46,9 @@ class MonteCarloBound:
     """
 
     statement: str
-    n_features: int
-    amplitude: float
-    feature_norm: float
-    window_sup: float
-    n_analyses: int
-    failure_prob: float
-    constant: float
     value: float
     sharp: float
     expected: float
-
-    def findings(self, discarded: float = 0.0, measured: float | None = None) -> list[Finding]:
-        """The bound with the discarded tail added, held against a measured error if there is one."""
-        total = self.sharp + discarded
-        value, limit = (total, None) if measured is None else (measured, total)
-        remedy = "the target is outside the class with this amplitude, or the draw failed"
-        quantity = f"Monte Carlo bound at failure probability {self.failure_prob:g}"
-        line = partial(Finding, "approximation", self.statement)
-        return [
-            line(f"{quantity}, the paper's form", self.value),
-            line(f"{quantity}, sharper form", self.sharp),
-            line("discarded tail", discarded),
-            line("measured error against the sharper bound and the tail", value, limit, remedy=remedy),
-        ]
 
 
 def rff_bound(
@@ -131,13 +95,11 @@ def rff_bound(
     >>> rff_bound(400, 1.0, 1, 0.05, window_sup=1 / 16).value == bound.value / 16
     True
     """
-    beta, root2 = as_positive("window_sup", window_sup), math.sqrt(2.0)
+    beta = as_positive("window_sup", window_sup)
     # The mean of phi^2 over the phase is 1, its largest value 2: the mean error has no factor sqrt2, the deviation has.
-    mean = beta * as_positive("amplitude", amplitude)
+    mean, root2 = beta * as_positive("amplitude", amplitude), math.sqrt(2.0)
     statement, constant = RFF if beta == 1.0 else BUBBLE, root2 * mean * math.sqrt(C_RF)
-    return _monte_carlo(
-        statement, n_features, amplitude, root2, beta, n_analyses, failure_prob, constant, mean=mean, deviation=2.0
-    )
+    return _monte_carlo(statement, n_features, n_analyses, failure_prob, constant, mean, deviation=2.0)
 
 
 def elu_bound(
@@ -173,94 +135,55 @@ def elu_bound(
     beta, B = as_positive("window_sup", window_sup), as_positive("feature_norm", feature_norm)
     mean = beta * as_positive("amplitude", amplitude) * B
     factor = mean * math.sqrt(C_RF) if constant is None else beta * as_positive("constant", constant)
-    root2 = math.sqrt(2.0)
-    bound = _monte_carlo(
-        ELU, n_features, amplitude, B, beta, n_analyses, failure_prob, factor, mean=mean, deviation=root2
-    )
+    bound = _monte_carlo(ELU, n_features, n_analyses, failure_prob, factor, mean, deviation=math.sqrt(2.0))
     # Another source's constant has no sharper form here.
-    return bound if constant is None else replace(bound, sharp=bound.value, expected=bound.value)
+    return bound if constant is None else bound._replace(sharp=bound.value, expected=bound.value)
 
 
 def _monte_carlo(
     statement: str,
     n_features: int,
-    amplitude: float,
-    feature_norm: float,
-    window_sup: float,
     n_analyses: int,
     failure_prob: float,
     constant: float,
-    *,
     mean: float,
+    *,
     deviation: float,
 ) -> MonteCarloBound:
     """The bound from its constant, the mean error of one feature, and the deviation from it per sqrt(L)."""
-    M, N1 = as_count("n_features", n_features), as_count("n_analyses", n_analyses)
-    delta = as_share("failure_prob", failure_prob, CHANCE)
-    L = math.log(N1 / delta)
-    return MonteCarloBound(
-        statement,
-        n_features=M,
-        amplitude=float(amplitude),
-        feature_norm=feature_norm,
-        window_sup=window_sup,
-        n_analyses=N1,
-        failure_prob=delta,
-        constant=constant,
-        value=constant * math.sqrt((L + math.log(2.0)) / M),
-        sharp=mean * (1.0 + deviation * math.sqrt(L)) / math.sqrt(M),
-        expected=mean / math.sqrt(M),
-    )
+    root = math.sqrt(as_count("n_features", n_features))
+    L = math.log(as_count("n_analyses", n_analyses) / as_share("failure_prob", failure_prob, CHANCE))
+    value, sharp = constant * math.sqrt(L + math.log(2.0)) / root, mean * (1.0 + deviation * math.sqrt(L)) / root
+    return MonteCarloBound(statement, value, sharp, mean / root)
 
 
 # -- the discarded tail -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DiscardedTail:
-    """epsilon_disc(tau): what the mass floor cuts off feature approximants, computed twice.
+class DiscardedTail(NamedTuple):
+    """epsilon_disc(tau): what the mass floor cuts off feature approximants.
 
     Attributes
     ----------
-    direct : (n,) array
+    errors : (n,) array
         ``||(I - P_tau) Phi^T c||``, as the norm of a difference.
-    spectral : (n,) array
-        Through the discarded mass eigenvalues and eigenvectors.
-    rank, n_features : int
-        Directions kept by the floor, and raw features.
-    mass_floor : float
+    rank : int
+        Directions kept by the floor.
     """
 
-    direct: FloatArray
-    spectral: FloatArray
+    errors: FloatArray
     rank: int
-    n_features: int
-    mass_floor: float
 
     @property
     def value(self) -> float:
         """epsilon_disc(tau): the supremum over the approximants."""
-        return float(self.direct.max(initial=0.0))
-
-    @property
-    def disagreement(self) -> float:
-        """Largest difference between the two routes."""
-        return float(np.abs(self.direct - self.spectral).max(initial=0.0))
-
-    def findings(self, limit: float | None = None) -> list[Finding]:
-        """The tail, held against ``limit`` if one is given."""
-        quantity = f"discarded tail at floor {self.mass_floor:g} ({self.rank} of {self.n_features} directions kept)"
-        return [Finding("approximation", APPROXIMATION, quantity, self.value, limit, remedy="lower mass_floor")]
+        return float(self.errors.max(initial=0.0))
 
 
 def discarded_tail(space: WhitenedSpace, coeffs_raw: ArrayLike) -> DiscardedTail:
-    """epsilon_disc(tau) of approximants Phi^T c, two ways that must agree.
+    """epsilon_disc(tau) of approximants Phi^T c, on the rule the space was built with.
 
-    A space keeps the mass eigenvalues (squares of its ``singular_values``) but
-    not the eigenvectors, and its transform is rotated to the eigenbasis of the
-    stiffness; the vectors are therefore computed again by the streamed QR and SVD
-    the space was built with. Where traces were split off, the lift directions
-    count as kept: the floor has not discarded them.
+    Where traces were split off, the lift directions count as kept: the floor has not discarded them.
 
     Parameters
     ----------
@@ -269,17 +192,7 @@ def discarded_tail(space: WhitenedSpace, coeffs_raw: ArrayLike) -> DiscardedTail
         c, one row per approximant (per analysis time).
     """
     c = as_finite("coeffs_raw", np.atleast_2d(np.asarray(coeffs_raw, dtype=np.float64)), (None, space.n_features))
-    frame = space.frame
-    rule = space.rule
-    spectrum = galerkin.svd_spectrum(space.features, rule, space.mass_floor, space.memory)
-    r = frame.rank
-    spectral = np.linalg.norm((c @ spectrum.vectors)[:, r:] * spectrum.values[r:], axis=1)
-    z = np.zeros((c.shape[0], r))
-    for x, w in rule.blocks(_BLOCK):
-        Phi = space.features(x)
-        z += ((w[:, None] * (Phi @ c.T)).T @ Phi) @ frame.transform
-    total = np.zeros(c.shape[0])
-    for x, w in rule.blocks(_BLOCK):
-        Phi = space.features(x)
-        total += w @ np.square(Phi @ c.T - (Phi @ frame.transform) @ z.T)
-    return DiscardedTail(frozen(np.sqrt(total)), frozen(spectral), r, space.n_features, space.mass_floor)
+    kept = FineBasis(space.frame, rule=space.rule)
+    fields = in_blocks(lambda x: space.features(x) @ c.T, kept.points, _BLOCK).T
+    errors = np.array([kept.distance(u, kept.project(u)) for u in fields])
+    return DiscardedTail(frozen(errors), space.frame.rank)

@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_share, assign, frozen
 from ..core.errors import ShapeError
 from ..space.space import WhitenedSpace
-from ..statespace.values import Gaussian, LinearStep, Observation
+from ..statespace.values import Observation
 from .approximation import projection_error
 from .contraction import THEOREM
 from .exact_field import Trajectory
 from .findings import CHANCE, Finding
-from .propagation import CovarianceRoots, ErrorPropagators
+from .propagation import AnalysisWindow
 
 #: An error above this multiple of the standard deviation that is claimed makes a band too narrow: a 90 % band whose
 #: error is 1.25 times too large still covers 81 %. A judgement, not a theorem.
@@ -107,8 +107,8 @@ class FieldError:
         Root-mean-square error over fields and noise, divided by the standard deviation the filter claims.
     probability : float
         Over the noise, and over the fields where they were drawn.
-    source : str
-    n_fields : int
+    truths : Truths
+        The fields it is about.
     """
 
     bounds: FloatArray
@@ -116,8 +116,7 @@ class FieldError:
     parts: dict[str, FloatArray]
     ratios: FloatArray
     probability: float
-    source: str
-    n_fields: int
+    truths: Truths
 
     @property
     def largest(self) -> float:
@@ -155,15 +154,7 @@ class FieldError:
         return [*rows, line(quantity, self.ratio, TOO_NARROW, remedy=f"{what_helps}: {meaning} is the largest part")]
 
 
-def field_error(
-    prior: Gaussian,
-    steps: Sequence[LinearStep],
-    observations: Sequence[Observation],
-    roots: CovarianceRoots,
-    propagators: ErrorPropagators,
-    truths: Truths,
-    failure_prob: float = 0.05,
-) -> FieldError:
+def field_error(window: AnalysisWindow, truths: Truths, failure_prob: float = 0.05) -> FieldError:
     """The error of the filter's mean when the readings are of the fields themselves.
 
     With z_n the projections, zbar_n the model's own trajectory from z_0 and e_n the error carried by the gains,
@@ -174,19 +165,18 @@ def field_error(
 
     Parameters
     ----------
-    prior, steps, observations
-        As for :func:`~rfkalman.certificates.overview.certify`.
-    roots, propagators
-        From :func:`~rfkalman.certificates.propagation.covariance_roots` and ``error_propagators``.
+    window : AnalysisWindow
+        From :func:`~rfkalman.certificates.propagation.covariance_roots`.
     truths : Truths
     failure_prob : float
         For a known field; fields that were drawn bring their own, ``truths.unlike``.
     """
     delta = as_share("failure_prob", failure_prob, CHANCE)
+    prior, observations, propagators = window.prior, window.observations, window.propagators
     z, N1 = truths.coeffs, len(observations)
     if z.shape[:2] != (N1, prior.dim):
         raise ShapeError(f"truths.coeffs has shape {z.shape} but there are {N1} analyses of {prior.dim} coefficients.")
-    zbar = np.array(list(accumulate(steps, lambda state, step: step.move(state), initial=z[0])))
+    zbar = np.array(list(accumulate(window.steps, lambda state, step: step.move(state), initial=z[0])))
     misfits = [y - obs.H @ c for y, obs, c in zip(truths.readings, observations, zbar, strict=True)]
     start = propagators.carry(prior.mean[:, None] - z[0])
     seen = propagators.carry(np.zeros_like(z[0]), misfits)
@@ -205,11 +195,9 @@ def field_error(
         draws = [_noise(obs, rng.standard_normal((obs.n_obs, truths.n_fields))) for obs in observations]
         met = np.linalg.norm(steady + propagators.carry(np.zeros_like(z[0]), draws), axis=1)
     bounds = np.hypot(truths.missed, met + noise[:, None])
-    mean_square = np.square(spread)
-    mean_square += (np.square(truths.missed) + np.square(inside)).mean(axis=1)
-    claimed = np.array([float(np.square(S).sum()) for S in roots.analyses])
+    mean_square = np.square(spread) + (np.square(truths.missed) + np.square(inside)).mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(mean_square > 0.0, np.sqrt(mean_square / claimed), 0.0)
+        ratios = np.where(mean_square > 0.0, np.sqrt(mean_square / window.traces), 0.0)
     norms = {"dynamics": zbar - z, "start": start, "misfit": seen}
     parts = {"approximation": truths.missed.max(axis=1)}
     parts |= {name: np.linalg.norm(part, axis=1).max(axis=1) for name, part in norms.items()}
@@ -219,8 +207,7 @@ def field_error(
         {name: frozen(series) for name, series in (parts | {"noise": spread}).items()},
         frozen(ratios),
         1.0 - (truths.unlike or delta),
-        truths.source,
-        truths.n_fields,
+        truths,
     )
 
 

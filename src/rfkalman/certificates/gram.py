@@ -15,22 +15,23 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 
-from ..core.checks import FloatArray, as_count, as_finite, as_positive, as_share, frozen
+from ..core.checks import as_count, as_finite, as_positive, as_share
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import CHANCE, Finding
-from .propagation import require_window
+from .propagation import AnalysisWindow, covariance_roots, require_window
 
 SINGLE_ANALYSIS = "Conditional empirical Gram concentration"
 TIME_UNIFORM = "Time-uniform effective-rank Gram concentration"
-ACCUMULATED = "Per-time Gram versus accumulated information"
 
+#: What eta is, for the message of :func:`~rfkalman.core.checks.as_share`.
+DEVIATION = "a deviation of the Gram matrix from I"
 #: C of the paper's N_o >= C L_star eta^-2 log(2 r (N + 1) / delta): the smallest that serves every eta in (0, 1).
 #: ((1 + eta) log(1 + eta) - eta) / eta^2 is the integral of (1 - s) / (1 + s eta) over s in (0, 1), so it falls with
 #: eta to 2 log 2 - 1 at eta = 1; the exponent of the other tail stays above eta^2 / 2.
@@ -80,25 +81,15 @@ def deviation(H: ArrayLike) -> Deviation:
 # -- how many sensors it takes -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Tails:
+class Tails(NamedTuple):
     """Chernoff bounds on the probabilities of the two ways in which the Gram matrix can fail, as logarithms.
 
-    A bound above one says nothing; it is reported as it is.
+    ``log_lower`` is about a smallest eigenvalue of at most 1 - eta, ``log_upper`` about a largest one of at least
+    1 + eta. A bound above one says nothing; it is reported as it is.
     """
 
     log_lower: float
     log_upper: float
-
-    @property
-    def lower(self) -> float:
-        """Bound on the probability that the smallest eigenvalue is at most 1 - eta."""
-        return math.exp(self.log_lower)
-
-    @property
-    def upper(self) -> float:
-        """Bound on the probability that the largest eigenvalue is at least 1 + eta."""
-        return math.exp(self.log_upper)
 
     @property
     def log_total(self) -> float:
@@ -131,24 +122,19 @@ def chernoff(n_obs: int, leverage: float, rank: int, eta: float) -> Tails:
     6.0
     """
     N_o, r = as_count("n_obs", n_obs, minimum=0), as_count("rank", rank)
-    L, (below, above) = _leverage(leverage, r), _exponents(eta)
-    return Tails(math.log(r) - N_o / L * below, math.log(r) - N_o / L * above)
-
-
-def _leverage(leverage: float, rank: int) -> float:
-    L = as_positive("leverage", leverage)
+    L, (below, above) = as_positive("leverage", leverage), _exponents(eta)
     # The mean of |Psi|^2 is r; quadrature and rounding may leave a constant feature a few digits short of 1.
-    if L < rank * (1.0 - 1e-6):
+    if L < r * (1.0 - 1e-6):
         raise ValueRangeError(
-            f"leverage must be at least the rank, {rank}, since |Psi|^2 averages to it over the domain; got {L!r}. "
+            f"leverage must be at least the rank, {r}, since |Psi|^2 averages to it over the domain; got {L!r}. "
             "It is the largest |Psi|^2, not a norm of Psi: take .certified from certificates.leverage."
         )
-    return L
+    return Tails(math.log(r) - N_o / L * below, math.log(r) - N_o / L * above)
 
 
 def _exponents(eta: float) -> tuple[float, float]:
     """eta + (1 - eta) log(1 - eta) and (1 + eta) log(1 + eta) - eta: the rates of the two tails."""
-    eta = as_share("eta", eta, "a deviation of the Gram matrix from I")
+    eta = as_share("eta", eta, DEVIATION)
     if eta < 1e-3:
         # Both are eta^2 / 2 (1 +- eta / 3 + ...); the closed forms lose all digits to cancellation there.
         powers = [eta**k / (k * (k - 1)) for k in range(2, 9)]
@@ -156,8 +142,7 @@ def _exponents(eta: float) -> tuple[float, float]:
     return eta + (1.0 - eta) * math.log1p(-eta), (1.0 + eta) * math.log1p(eta) - eta
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSize:
+class SampleSize(NamedTuple):
     """Sensors per analysis that keep the Gram matrix within eta of I at every analysis.
 
     Attributes
@@ -166,19 +151,10 @@ class SampleSize:
         The smallest N_o for which the two Chernoff bounds add up to the failure probability allowed.
     closed_form : float
         The paper's C L_star eta^-2 log(2 r (N + 1) / delta) with C = 1 / (2 log 2 - 1); never below ``n_obs`` - 1.
-    leverage, rank, eta, failure_prob
-        What it was computed for.
-    n_events : int
-        Gram matrices over which the failure probability is shared.
     """
 
     n_obs: int
     closed_form: float
-    leverage: float
-    rank: int
-    eta: float
-    failure_prob: float
-    n_events: int = 1
 
 
 def sample_size(
@@ -217,103 +193,58 @@ def sample_size(
     >>> round(many / few, 2)
     2.0
     """
-    L, r = _leverage(leverage, as_count("rank", rank)), int(rank)
-    delta = as_share("failure_prob", failure_prob, CHANCE)
-    events = as_count("n_analyses", n_analyses)
-    events = (1 if reused else events) * as_count("n_candidates", n_candidates)
-    _exponents(eta)
-    allowed = math.log(delta / events)
-    closed = UNIVERSAL_CONSTANT * L / eta**2 * (math.log(2.0 * r) - allowed)
-    # The closed form is always enough, and zero never is.
+    chernoff(0, leverage, rank, eta)  # checks the three; zero sensors are never enough
+    events = (1 if reused else as_count("n_analyses", n_analyses)) * as_count("n_candidates", n_candidates)
+    allowed = math.log(as_share("failure_prob", failure_prob, CHANCE) / events)
+    closed = UNIVERSAL_CONSTANT * leverage / eta**2 * (math.log(2.0 * rank) - allowed)
+    # The closed form is always enough.
     fewer = range(1, math.ceil(closed))
-    n_obs = 1 + bisect_left(fewer, True, key=lambda n: chernoff(n, L, r, eta).log_total <= allowed)
-    return SampleSize(n_obs, closed, L, r, float(eta), delta, events)
+    n_obs = 1 + bisect_left(fewer, True, key=lambda n: chernoff(n, leverage, rank, eta).log_total <= allowed)
+    return SampleSize(n_obs, closed)
 
 
 # -- information accumulated over a window -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Accumulated:
-    """Information about the coefficients after each analysis of a window.
-
-    Attributes
-    ----------
-    alphas : (N + 1,) array
-        Smallest eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n; infinite where nothing is left to know.
-    traces : (N + 1,) array
-        tr P_n^a, the posterior variance itself.
-    rank : int
-        r.
-    """
-
-    alphas: FloatArray
-    traces: FloatArray
-    rank: int
-
-    @property
-    def trace_bounds(self) -> FloatArray:
-        """r / alpha_n, the bounds of the remark on tr P_n^a, (N + 1,)."""
-        return frozen(self.rank / self.alphas)
-
-    def findings(self) -> list[Finding]:
-        """Lines of the certificate table for the last analysis of the window."""
-        alpha, trace, bound = (float(series[-1]) for series in (self.alphas, self.traces, self.trace_bounds))
-        holds = trace <= bound * (1.0 + 1e-9)
-        return [
-            Finding("gram", ACCUMULATED, f"alpha, least information after {self.alphas.size} analyses", alpha),
-            Finding("gram", ACCUMULATED, "posterior trace, at most r / alpha", trace, bound, holds),
-        ]
-
-
 def accumulated(
-    prior: Gaussian, steps: Sequence[LinearStep | None], observations: Sequence[Observation]
-) -> Accumulated:
+    prior: Gaussian,
+    steps: Sequence[LinearStep],
+    observations: Sequence[Observation],
+    window: AnalysisWindow | None = None,
+) -> AnalysisWindow:
     """How much a window of analyses knows about the coefficients, without running a filter.
 
     "Per-time Gram versus accumulated information": alpha_n is the smallest
-    eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n = (P_n^a)^-1, whatever N_o is beside r. Without
-    process noise all readings inform about the initial coefficients, z_n = F_{n:0} z_0 + shift,
-    so P_n^a = B (G^T G)^-1 B^T with B = F_{n:0} S_0 and G the stacked rows of I and
-    R_k^(-1/2) H_k F_{k:0} S_0, kept as a triangular factor. Propagating the information matrix itself would
-    invert F_{n:0}, whose fast modes have died; here they die in B, where they should.
+    eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n = (P_n^a)^-1, whatever N_o is beside r. It is taken from a root of
+    P_n^a: propagating the information matrix itself would invert F_{n:0}, whose fast modes have died; in the
+    covariance they die where they should. ``alphas``, ``traces`` and ``trace_bounds`` of the answer are of interest.
 
     Parameters
     ----------
     prior : Gaussian
-        Belief before the first analysis; its root is S_0.
-    steps : sequence of LinearStep or None
-        N steps between N + 1 analyses; or N + 1, each leading to its analysis, the first usually None.
-    observations : sequence of Observation
+        Belief before the first analysis.
+    steps : sequence of N LinearStep
+        Between the analyses, without process noise.
+    observations : sequence of N + 1 Observation
         One per analysis.
+    window : AnalysisWindow, optional
+        What :func:`~rfkalman.certificates.propagation.covariance_roots` gave for the same window.
 
     Examples
     --------
     >>> once = Observation([[1.0]], std=1.0)
-    >>> accumulated(Gaussian([0.0], [[1.0]]), [LinearStep([1.0])] * 2, [once] * 3).alphas
+    >>> accumulated(Gaussian([0.0], [[1.0]]), [LinearStep([1.0])] * 2, [once] * 3).alphas.round(12)
     array([2., 3., 4.])
     """
-    B = np.array(prior.root)
-    r, k = B.shape
-    leading = list(steps) if len(steps) == len(observations) else [None, *steps]
-    require_window(r, leading, observations)
-    factor = np.eye(k)
-    alphas, traces = np.empty(len(observations)), np.empty(len(observations))
-    for n, (step, obs) in enumerate(zip(leading, observations, strict=True)):
-        if step is not None:
-            if step.noise_root is not None and step.noise_root.any():
-                raise ValueRangeError(
-                    f"steps[{n}] has process noise, which makes past readings lose value at a rate only a filter "
-                    "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
-                    "bound on the information, or read the posterior covariance of kalman.run."
-                )
-            B = step.apply(B)
-        factor = triangularise(np.vstack([factor, obs.whiten(obs.H @ B)]))
-        root = solve_triangular(factor, B.T, trans="T", lower=False, check_finite=False)
-        largest = float(np.linalg.norm(root, 2)) ** 2 if root.size else 0.0
-        alphas[n] = 1.0 / largest if largest > 0.0 else math.inf
-        traces[n] = np.square(root).sum()
-    return Accumulated(frozen(alphas), frozen(traces), r)
+    require_window(prior.dim, [None, *steps], observations)
+    for n, step in enumerate(steps):
+        if step.noise_root is not None and step.noise_root.any():
+            raise ValueRangeError(
+                f"steps[{n}] has process noise, which makes past readings lose value at a rate only a filter "
+                "knows; the accumulated information is defined here for Q = 0. Leave the noise out for an upper "
+                "bound on the information, or read the posterior covariance of kalman.run."
+            )
+    return covariance_roots(prior, steps, observations) if window is None else window
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------
@@ -327,86 +258,85 @@ class Gram:
     ----------
     deviations : tuple of Deviation
         Measured, one per analysis.
-    needed : SampleSize
-        Sensors per analysis that would guarantee it.
-    tails : Tails
-        Chernoff bounds at the smallest N_o there is.
-    window : Accumulated or None
+    leverage : float or None
+        L_star; without one nothing is guaranteed.
+    eta, failure_prob : float
+        Deviation allowed, and delta_gram.
+    n_events : int
+        Gram matrices over which the failure probability is shared.
+    window : AnalysisWindow or None
     """
 
     deviations: tuple[Deviation, ...]
-    needed: SampleSize
-    tails: Tails
-    window: Accumulated | None = None
+    leverage: float | None
+    eta: float
+    failure_prob: float
+    n_events: int = 1
+    window: AnalysisWindow | None = None
 
     @property
-    def holds(self) -> bool:
-        """Whether every measured deviation is at most eta."""
-        return max(d.deviation for d in self.deviations) <= self.needed.eta
+    def largest(self) -> float:
+        """The largest measured deviation."""
+        return max(d.deviation for d in self.deviations)
+
+    @property
+    def fewest(self) -> int:
+        """The smallest number of readings in an analysis."""
+        return min(d.n_obs for d in self.deviations)
+
+    def needed(self, rank: int) -> int:
+        """Sensors per analysis that would guarantee it for this many coefficients, at the same leverage each."""
+        if self.leverage is None:
+            raise ValueRangeError("the number of sensors rests on a certified leverage, and none was given.")
+        leverage = self.leverage * (rank / self.deviations[0].rank)
+        return sample_size(leverage, rank, self.eta, self.failure_prob, self.n_events).n_obs
 
     @property
     def affordable_rank(self) -> int:
-        """Coefficients for which the sensors there are would be enough, at the same leverage per coefficient."""
-        n, fewest = self.needed, min(d.n_obs for d in self.deviations)
-        per_rank = n.leverage / n.rank
-
-        def too_many(r: int) -> bool:
-            return sample_size(per_rank * r, r, n.eta, n.failure_prob, n.n_events).n_obs > fewest
-
-        return bisect_left(range(1, n.rank + 1), True, key=too_many)
+        """Coefficients for which the sensors there are would be enough."""
+        ranks = range(1, self.deviations[0].rank + 1)
+        return bisect_left(ranks, True, key=lambda r: self.needed(r) > self.fewest)
 
     def findings(self) -> list[Finding]:
         """Lines of the certificate table; the remedies say how many sensors it takes and what else would do."""
-        n, fewest = self.needed, min(d.n_obs for d in self.deviations)
-        advice = ""
-        if fewest < n.n_obs:
-            few = self.affordable_rank
-            advice = f"sufficient, not necessary: {n.n_obs} sensors per analysis at places drawn at random; " + (
-                f"or a mass_floor that keeps {few} of the {n.rank} coefficients"
+        window, worst = self.window, max(self.deviations, key=lambda d: d.deviation)
+        fewest, r = self.fewest, worst.rank
+        # Nothing rests on a single analysis where the window knows every coefficient.
+        needed = window is None or not window.alphas[-1] > 0.0
+        title, count = SINGLE_ANALYSIS, "one analysis"
+        if len(self.deviations) > 1:
+            title, count = TIME_UNIFORM, f"worst of {len(self.deviations)} analyses"
+        line = partial(Finding, "gram", title)
+        remedy = "more sensors, or sensors spread evenly over the domain"
+        if worst.n_obs < r:
+            remedy = f"{worst.n_obs} sensors cannot see {r} coefficients at one time: {r} at least"
+        remedy += "; or what a window accumulates, " + ("below" if window is not None else "see gram.accumulated")
+        quantity = f"deviation of N_o^-1 H^T H from I, {count}"
+        rows = [line(quantity, worst.deviation, self.eta, remedy=remedy, needed=needed)]
+        if self.leverage is not None:
+            enough, few = self.needed(r), self.affordable_rank
+            remedy = f"sufficient, not necessary: {enough} sensors per analysis at places drawn at random; " + (
+                f"or a mass_floor that keeps {few} of the {r} coefficients"
                 if few
                 else f"{fewest} are too few for a single coefficient, so no mass_floor helps"
             )
-        certain = f"{100.0 * (1.0 - n.failure_prob):g} % certainty"
-        quantity = f"sensors per analysis for eta = {n.eta:g} with {certain}, against those there are"
-        line, needed = partial(Finding, "gram", _title(self.deviations)), not _informed(self.window)
-        return [
-            deviation_finding(self.deviations, n.eta, self.window),
-            line(quantity, float(n.n_obs), float(fewest), remedy=advice, needed=needed),
-            line("Chernoff bound on its chance to fail (above 1 it says nothing)", self.tails.total),
-            *(self.window.findings() if self.window is not None else []),
-        ]
-
-
-def deviation_finding(deviations: Sequence[Deviation], eta: float, window: Accumulated | None = None) -> Finding:
-    """The measured deviation against eta: what needs no leverage."""
-    worst = max(deviations, key=lambda d: d.deviation)
-    remedy = "more sensors, or sensors spread evenly over the domain"
-    if worst.n_obs < worst.rank:
-        remedy = f"{worst.n_obs} sensors cannot see {worst.rank} coefficients at one time: {worst.rank} at least"
-    remedy += "; or what a window accumulates, " + ("below" if window is not None else "see gram.accumulated")
-    count = f"worst of {len(deviations)} analyses" if len(deviations) > 1 else "one analysis"
-    quantity, needed = f"deviation of N_o^-1 H^T H from I, {count}", not _informed(window)
-    return Finding("gram", _title(deviations), quantity, worst.deviation, eta, remedy=remedy, needed=needed)
-
-
-def _informed(window: Accumulated | None) -> bool:
-    """Whether the window knows every coefficient, so that nothing rests on a single analysis."""
-    return window is not None and bool(window.alphas[-1] > 0.0)
-
-
-def _title(deviations: Sequence[Deviation]) -> str:
-    return SINGLE_ANALYSIS if len(deviations) == 1 else TIME_UNIFORM
+            certain = f"{100.0 * (1.0 - self.failure_prob):g} % certainty"
+            quantity = f"sensors per analysis for eta = {self.eta:g} with {certain}, against those there are"
+            rows.append(line(quantity, float(enough), float(fewest), remedy=remedy, needed=needed))
+            chance = chernoff(fewest, self.leverage, r, self.eta).total
+            rows.append(line("Chernoff bound on its chance to fail (above 1 it says nothing)", chance))
+        return rows if window is None else rows + window.findings()
 
 
 def certify(
     matrices: Sequence[ArrayLike],
-    leverage: float,
+    leverage: float | None,
     eta: float = 0.5,
     failure_prob: float = 0.05,
     *,
     reused: bool = False,
     n_candidates: int = 1,
-    window: Accumulated | None = None,
+    window: AnalysisWindow | None = None,
 ) -> Gram:
     """The Gram certificate of a sequence of observation matrices.
 
@@ -414,13 +344,13 @@ def certify(
     ----------
     matrices : sequence of (N_o, r) array_like
         H_n, whitened, of point sensors; one per analysis.
-    leverage : float
-        L_star, ``certified`` of a :class:`~rfkalman.certificates.leverage.Leverage`.
+    leverage : float or None
+        L_star, ``certified`` of a :class:`~rfkalman.certificates.leverage.Leverage`; None leaves the guarantee out.
     eta, failure_prob : float
         Deviation allowed, and delta_gram.
     reused, n_candidates
         As for :func:`sample_size`.
-    window : Accumulated, optional
+    window : AnalysisWindow, optional
         What :func:`accumulated` gave for the same window, for the remedy.
     """
     measured = tuple(deviation(H) for H in matrices)
@@ -429,6 +359,4 @@ def certify(
             f"matrices must hold at least one H, all with the same number of columns; got ranks "
             f"{sorted({d.rank for d in measured})}."
         )
-    r = measured[0].rank
-    needed = sample_size(leverage, r, eta, failure_prob, len(measured), reused=reused, n_candidates=n_candidates)
-    return Gram(measured, needed, chernoff(min(d.n_obs for d in measured), leverage, r, eta), window)
+    return Gram(measured, leverage, eta, failure_prob, (1 if reused else len(measured)) * n_candidates, window)

@@ -26,137 +26,90 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..propagators import Exponential, ImplicitEuler
 from ..space.space import WhitenedSpace
 from ..statespace.values import LinearStep
-from .approximation import GRAPH, graph_residual_on, relative_to
-from .dynamics import BIAS, ROUNDING, StepResiduals, residuals, spectral_norm
+from .approximation import GRAPH, graph_residual, relative_to
+from .dynamics import BIAS, ROUNDING, StepResiduals, residuals
 from .exact_field import FineBasis, Trajectory, require_unforced
 from .findings import Finding
-from .ritz import RITZ, Ritz, lowest_rate, ritz
+from .ritz import RITZ, Ritz, ritz
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Dynamics:
-    """The dynamics input E_dyn(C_b, p, S_T) verified along one of the paper's two routes, implicit Euler.
+    """The dynamics input E_dyn(C_b, p, S_T) verified along one of the paper's two routes, implicit Euler (p = 1).
 
     Attributes
     ----------
     route : str
         ``"L2 projection"`` or ``"Galerkin"``: which reference the coefficients are.
     times : (N + 1,) array
-        Equally spaced.
+        Equally spaced, dt apart.
+    dt : float
     coeffs : (N + 1, r) array
         The reference z_n.
-    epsilon : float
-        Distance of the reference from the exact field: epsilon_{M,tau}, or epsilon^G for the Galerkin route.
-    graph_constant : float
-        C_L; zero for the Galerkin route, which has no such term.
-    regularity : float
-        M_2, a bound on ||u_tt|| (projection) or on ||K^2 z|| (Galerkin) over the interval.
-    regularities : (N + 1,) array
-        The same norms at the times.
-    graph_residuals : (N,) array
-        ``||P u_t + K z||`` at t_1 .. t_N; zeros for the Galerkin route.
-    step_norm : float
-        ||F||.
     residuals : StepResiduals
         Measured from the reference itself.
+    epsilon : float
+        Distance of the reference from the exact field: epsilon_{M,tau}, or epsilon^G for the Galerkin route.
+    graph_residuals : (N,) array
+        ``||P u_t + K z||`` at t_1 .. t_N; zeros for the Galerkin route, which has no such term.
+    graph_constant : float
+        C_L: the largest of them in units of epsilon.
+    regularities : (N + 1,) array
+        ||u_tt|| (projection) or ||K^2 z|| (Galerkin) at the times.
+    regularity : float
+        M_2, a bound on them over the interval.
+    regularity_decays : bool
+        Whether they decrease from time to time, as they must where the generator dissipates: M_2 is then the value at
+        the first time and bounds all times in between.
+    constant : float
+        C_b = C_L + M_2 / 2, times ||F|| where a step expands.
+    step_bound : float
+        The lemma's bound on every ||b_{n+1}||: dt C_L epsilon + M_2 dt^2 / 2.
+    local_bounds : (N,) array
+        The same argument step by step: residual at t_{n+1} and largest regularity on the step.
+    holds : bool
+        Whether every measured residual is below both bounds, up to rounding of the coefficients.
     """
 
     route: str
     times: FloatArray
+    dt: float
     coeffs: FloatArray
-    epsilon: float
-    graph_constant: float
-    regularity: float
-    regularities: FloatArray
-    graph_residuals: FloatArray
-    step_norm: float
     residuals: StepResiduals
-
-    @property
-    def regularity_decays(self) -> bool:
-        """Whether the norms decrease from time to time, as they must where the generator dissipates.
-
-        M_2 is then the value at the first time and bounds all times in between.
-        """
-        return bool((np.diff(self.regularities) <= 1e-9 * self.regularities[:-1]).all())
-
-    @property
-    def order(self) -> float:
-        """p, which is 1 for implicit Euler."""
-        return 1.0
-
-    @property
-    def dt(self) -> float:
-        """Length of a step."""
-        return float(self.times[-1] - self.times[0]) / (self.times.size - 1)
-
-    @property
-    def horizon(self) -> float:
-        """T, counted from the first time."""
-        return float(self.times[-1] - self.times[0])
-
-    @property
-    def stability(self) -> float:
-        """S_T."""
-        return self.residuals.stability.value
-
-    @property
-    def constant(self) -> float:
-        """C_b = C_L + M_2 / 2, times ||F|| where a step expands."""
-        return self._lead * (self.graph_constant + 0.5 * self.regularity)
+    epsilon: float
+    graph_residuals: FloatArray
+    graph_constant: float
+    regularities: FloatArray
+    regularity: float
+    regularity_decays: bool
+    constant: float
+    step_bound: float
+    local_bounds: FloatArray
+    holds: bool
 
     @property
     def measured_constant(self) -> float:
         """The smallest C_b the reference itself admits."""
-        return self.residuals.constant(self.dt, self.epsilon, self.order)
-
-    @property
-    def step_bound(self) -> float:
-        """The lemma's bound on every ||b_{n+1}||: dt C_L epsilon + M_2 dt^2 / 2."""
-        space_term = 0.0 if self.graph_constant == 0.0 else self.dt * self.graph_constant * self.epsilon
-        return self._lead * (space_term + 0.5 * self.regularity * self.dt**2)
-
-    @property
-    def local_bounds(self) -> FloatArray:
-        """The same argument step by step, (N,): residual at t_{n+1} and largest regularity on the step."""
-        M = np.maximum(self.regularities[:-1], self.regularities[1:])
-        return frozen(self._lead * (self.dt * self.graph_residuals + 0.5 * self.dt**2 * M))
+        return self.residuals.constant(self.dt, self.epsilon)
 
     @property
     def bias_bound(self) -> float:
         """The lemma's accumulated bias: S_T N times :attr:`step_bound`."""
-        return self.stability * (self.times.size - 1) * self.step_bound
+        return self.residuals.stability.value * self.local_bounds.size * self.step_bound
 
     @property
     def local_bias_bound(self) -> float:
         """S_T times the sum of :attr:`local_bounds`."""
-        return self.stability * float(self.local_bounds.sum())
-
-    @property
-    def bias(self) -> float:
-        """The supremum of the bias itself."""
-        return self.residuals.supremum
-
-    @property
-    def holds(self) -> bool:
-        """Whether every measured residual is below its bound, up to rounding of the coefficients."""
-        slack = ROUNDING * float(np.linalg.norm(self.coeffs, axis=1).max())
-        b = self.residuals.norms
-        return bool((b <= self.local_bounds + slack).all() and (b <= self.step_bound + slack).all())
-
-    @property
-    def _lead(self) -> float:
-        # b = F [dt (K z + P u_t) - rho]: the lemma has ||F|| <= 1.
-        return max(1.0, self.step_norm)
+        return self.residuals.stability.value * float(self.local_bounds.sum())
 
     def findings(self) -> list[Finding]:
         """Constants of the input, residuals and biases against their bounds, with remedies."""
         lemma = partial(Finding, "dynamics", RITZ if self.route == "Galerkin" else GRAPH)
         bias = partial(Finding, "dynamics", BIAS)
-        route, largest = f"{self.route} route", float(self.residuals.norms.max())
+        route, largest, off = f"{self.route} route", self.residuals.largest, self.residuals.supremum
         unsolved = "the trajectory does not solve this PDE, or the quadrature does not resolve it"
         decay, top = "resolve the supremum of ||u_tt|| with more times", float(self.regularities.max())
-        within = [self.bias <= bound * (1.0 + ROUNDING) for bound in (self.bias_bound, self.local_bias_bound)]
+        within = [off <= bound * (1.0 + ROUNDING) for bound in (self.bias_bound, self.local_bias_bound)]
         # A bias beyond its step-by-step bound while the residuals keep to theirs has no remedy that is known.
         local = "" if self.holds else unsolved
         return [
@@ -164,8 +117,8 @@ class Dynamics:
             lemma(f"{route}: smallest C_b the reference admits", self.measured_constant),
             lemma(f"{route}: M_2, largest at the first time", top, self.regularity, self.regularity_decays, decay),
             lemma(f"{route}: largest one-step residual", largest, self.step_bound, self.holds, unsolved),
-            bias(f"{route}: largest bias ||z_n - zbar_n||", self.bias, self.bias_bound, within[0]),
-            bias(f"{route}: the same, bounded step by step", self.bias, self.local_bias_bound, within[1], local),
+            bias(f"{route}: largest bias ||z_n - zbar_n||", off, self.bias_bound, within[0]),
+            bias(f"{route}: the same, bounded step by step", off, self.local_bias_bound, within[1], local),
         ]
 
 
@@ -191,24 +144,10 @@ def projection_route(
     order : int or tuple of int, optional
         Of the rule in space.
     """
-    require_unforced(space)
-    grid, step = _implicit_euler(space, times)
-    fine = FineBasis(space, order)
-    residual = graph_residual_on(fine, space, trajectory, grid)
-    later = frozen(residual.assembled[1:].copy())
+    grid, steps = _implicit_euler(space, times)
+    found, fine = graph_residual(space, trajectory, grid, order=order), FineBasis(space, order)
     M = np.array([fine.norm(fine.values(trajectory, t, 2)) for t in grid.tolist()])
-    return Dynamics(
-        route="L2 projection",
-        times=grid,
-        coeffs=residual.projection.coeffs,
-        epsilon=residual.epsilon,
-        graph_constant=relative_to(float(later.max()), residual.epsilon),
-        regularity=float(M.max()),
-        regularities=frozen(M),
-        graph_residuals=later,
-        step_norm=spectral_norm(step.transition),
-        residuals=residuals(residual.projection.coeffs, [step] * (grid.size - 1)),
-    )
+    return _verified("L2 projection", grid, steps, found.coeffs, found.epsilon, found.assembled[1:], M, float(M.max()))
 
 
 def galerkin_route(
@@ -241,36 +180,63 @@ def galerkin_route(
     order : int or tuple of int, optional
         Of the rule in space.
     """
-    require_unforced(space)
-    grid, step = _implicit_euler(space, times)
-    R = approximation
-    if R is None:
-        R = ritz(space, trajectory, float(grid[-1]), start=float(grid[0]), order=order)
-    elif R.start_coeffs.size != space.rank or abs(R.start - grid[0]) > 1e-9 * (grid[-1] - grid[0]):
+    grid, steps = _implicit_euler(space, times)
+    start, T = float(grid[0]), float(grid[-1] - grid[0])
+    R = ritz(space, trajectory, float(grid[-1]), start=start, order=order) if approximation is None else approximation
+    if R.start_coeffs.size != space.rank or abs(R.start - start) > 1e-9 * T:
         raise ValueRangeError(
             f"approximation starts at t = {R.start:g} in a space of rank {R.start_coeffs.size}, but times start at "
-            f"{grid[0]:g} and the space has rank {space.rank}; use ritz(space, trajectory, horizon, start=...)."
+            f"{start:g} and the space has rank {space.rank}; use ritz(space, trajectory, horizon, start=...)."
         )
     K = space.stiffness
     exact = Exponential().step(space.generator(), 0.0, float(grid[1] - grid[0]))
-    z = np.array(list(accumulate(range(grid.size - 1), lambda z, _: exact.apply(z), initial=R.start_coeffs)))
+    z = np.array(list(accumulate(steps, lambda z, _: exact.apply(z), initial=R.start_coeffs)))
     M = np.linalg.norm(z @ K.T @ K.T, axis=1)
-    growth = math.exp(max(0.0, -lowest_rate(space)) * float(grid[-1] - grid[0]))
+    bound = math.exp(R.growth * T) * float(M[0])
+    return _verified("Galerkin", grid, steps, frozen(z), R.value, np.zeros(len(steps)), M, bound)
+
+
+def _verified(
+    route: str,
+    times: FloatArray,
+    steps: list[LinearStep],
+    coeffs: FloatArray,
+    epsilon: float,
+    graph_residuals: FloatArray,
+    regularities: FloatArray,
+    regularity: float,
+) -> Dynamics:
+    """A reference held against the lemma: ||b_{n+1}|| <= dt C_L epsilon + M_2 dt^2 / 2, and the same step by step."""
+    measured = residuals(coeffs, steps)
+    # b = F [dt (K z + P u_t) - rho]: the lemma has ||F|| <= 1.
+    lead = max(1.0, measured.stability.largest_step)
+    dt, M, top = float(times[-1] - times[0]) / len(steps), regularities, float(graph_residuals.max())
+    step_bound = lead * (dt * top + 0.5 * regularity * dt**2)
+    local = lead * (dt * graph_residuals + 0.5 * dt**2 * np.maximum(M[:-1], M[1:]))
+    slack = ROUNDING * float(np.linalg.norm(coeffs, axis=1).max())
+    C_L = relative_to(top, epsilon)
     return Dynamics(
-        route="Galerkin",
-        times=grid,
-        coeffs=frozen(z),
-        epsilon=R.value,
-        graph_constant=0.0,
-        regularity=growth * float(M[0]),
-        regularities=frozen(M),
-        graph_residuals=frozen(np.zeros(grid.size - 1)),
-        step_norm=spectral_norm(step.transition),
-        residuals=residuals(z, [step] * (grid.size - 1)),
+        route=route,
+        times=times,
+        dt=dt,
+        coeffs=coeffs,
+        residuals=measured,
+        epsilon=epsilon,
+        graph_residuals=frozen(graph_residuals),
+        graph_constant=C_L,
+        regularities=frozen(regularities),
+        regularity=regularity,
+        regularity_decays=bool((np.diff(M) <= 1e-9 * M[:-1]).all()),
+        constant=lead * (C_L + 0.5 * regularity),
+        step_bound=step_bound,
+        local_bounds=frozen(local),
+        holds=bool((measured.norms <= np.minimum(local, step_bound) + slack).all()),
     )
 
 
-def _implicit_euler(space: WhitenedSpace, times: ArrayLike) -> tuple[FloatArray, LinearStep]:
+def _implicit_euler(space: WhitenedSpace, times: ArrayLike) -> tuple[FloatArray, list[LinearStep]]:
+    """The times, and implicit Euler from each to the next."""
+    require_unforced(space)
     grid = as_increasing("times", times)
     if grid.size < 2:
         raise ShapeError("times must hold at least two times, t_0 .. t_N.")
@@ -281,4 +247,4 @@ def _implicit_euler(space: WhitenedSpace, times: ArrayLike) -> tuple[FloatArray,
             f"times must be equally spaced, as in the paper; gaps run from {gaps.min():g} to {gaps.max():g}. For other "
             "grids use residuals(projection_error(...).coeffs, steps), which needs no lemma."
         )
-    return grid, ImplicitEuler().step(space.generator(), 0.0, dt)
+    return grid, [ImplicitEuler().step(space.generator(), 0.0, dt)] * gaps.size

@@ -23,11 +23,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
-from ..core.checks import FloatArray, as_count, as_finite, assign, frozen
+from ..core.checks import FloatArray, as_count, frozen
 from ..core.errors import ConformityError
-from ..core.pieces import in_blocks
+from ..core.pieces import grid_points, in_blocks
 from ..domains import Box
 from ..domains.base import per_axis
 from ..space.space import Basis
@@ -36,13 +35,25 @@ from .findings import Finding
 from .polynomials import degrees_of
 
 _STATEMENT = "Effective-rank leverage event"
-LOOSE = 3.0
-POLYNOMIAL = "polynomials on a Chebyshev grid"
+#: A bound that is farther from what was found than this factor is called loose.
+_LOOSE = 3.0
 # Grid points per degree and axis, in one and two dimensions: bounds within 1.17 and 1.78 of the largest value on them.
 _OVERSAMPLING = (4.0, 3.0)
 _ERROR = 1e-3
 _LARGEST_GRID = 1e11
 _ROWS = 8192
+
+
+class Peak(NamedTuple):
+    """Where the leverage was found to be largest: ``value`` of |Psi|^2 and ``location`` (d,)."""
+
+    value: float
+    location: FloatArray
+
+    def findings(self) -> list[Finding]:
+        """What the search found."""
+        where = np.array2string(self.location, precision=3, separator=", ")
+        return [Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", self.value)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,32 +62,28 @@ class Leverage:
 
     Attributes
     ----------
-    realised : float
-        Largest |Psi(x)|^2 found, a lower bound of L_tau.
-    location : (d,) array
-        Where.
+    peak : Peak
+        Largest |Psi(x)|^2 found, a lower bound of L_tau, and where.
     certified : float
         L_star, an upper bound of L_tau.
     form : str
         Which bound it is.
     n_evaluations : int
         Points at which Psi was evaluated.
-    rank : int
-        r, which no leverage can be below.
     failure_prob : float
         Probability over the feature draw that the bound does not hold; zero if the draw itself was used.
     """
 
-    realised: float
-    location: FloatArray
+    peak: Peak
     certified: float
     form: str
     n_evaluations: int
-    rank: int
     failure_prob: float = 0.0
 
-    def __post_init__(self) -> None:
-        assign(self, location=as_finite("location", self.location, (None,)))
+    @property
+    def realised(self) -> float:
+        """The largest |Psi(x)|^2 found."""
+        return self.peak.value
 
     @property
     def looseness(self) -> float:
@@ -90,33 +97,19 @@ class Leverage:
         line = partial(Finding, "leverage", _STATEMENT)
         bound = f"certified bound on |Psi|^2 ({self.form}{chance})"
         return [
-            found_finding(Peak(self.realised, self.location)),
+            *self.peak.findings(),
             line(bound, self.certified, holds=math.isfinite(self.certified)),
-            line("certified / found", self.looseness, LOOSE, remedy=remedy, needed=False),
+            line("certified / found", self.looseness, _LOOSE, remedy=remedy, needed=False),
         ]
-
-
-def found_finding(peak: Peak) -> Finding:
-    """The line for the largest value that a search found."""
-    where = np.array2string(peak.location, precision=3, separator=", ")
-    return Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", peak.value)
 
 
 # -- the largest value that a search finds -----------------------------------------------------------------------------
 
 
-class Peak(NamedTuple):
-    """Where the leverage was found to be largest: ``value`` of |Psi|^2 and ``location`` (d,)."""
-
-    value: float
-    location: FloatArray
-
-
 def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int = 8) -> Peak:
     """The largest |Psi(x)|^2 that a search of the closed domain finds: a lower bound of the leverage.
 
-    A grid that includes the boundary, then a climb from its best points: with
-    exact gradients along and inside the faces on a box, by ever finer grids on other domains.
+    A grid that includes the boundary, then a climb from its best points by ever finer grids around them.
 
     Parameters
     ----------
@@ -146,12 +139,8 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
 
 def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
     """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
-    best = Peak(float(values.max()), frozen(x[int(values.argmax())].copy()))
-    climb = _climb if isinstance(space.pde.domain, Box) else _zoom
-    for start in _separated(x, values, 2.0 * spacing, n_starts):
-        found = climb(space, start, spacing)
-        best = found if found.value > best.value else best
-    return best
+    starts = _separated(x, values, 2.0 * spacing, n_starts)
+    return max((_zoom(space, start, spacing) for start in starts), key=lambda peak: peak.value)
 
 
 def leverages(space: Basis, x: FloatArray) -> FloatArray:
@@ -169,26 +158,9 @@ def _separated(x: FloatArray, values: FloatArray, apart: FloatArray, count: int)
     return chosen
 
 
-def _climb(space: Basis, start: FloatArray, spacing: FloatArray) -> Peak:
-    """A local maximum in a box, from exact gradients; coordinates in grid spacings."""
-    lower, upper, T = space.pde.domain.lower, space.pde.domain.upper, space.transform
-    scale = float(leverages(space, start[None])[0])
-
-    def descent(s: FloatArray) -> tuple[float, FloatArray]:
-        x = np.minimum(np.maximum(start + s * spacing, lower), upper)
-        values, gradients = space.features.jet(x[None])
-        Psi = values[0] @ T
-        return -float(Psi @ Psi) / scale, -2.0 / scale * spacing * (gradients[:, 0] @ T @ Psi)
-
-    limits = list(zip((lower - start) / spacing, (upper - start) / spacing, strict=True))
-    found = minimize(descent, np.zeros(start.size), jac=True, method="L-BFGS-B", bounds=limits, options={"ftol": 1e-14})
-    x = np.minimum(np.maximum(start + found.x * spacing, lower), upper)
-    return Peak(float(leverages(space, x[None])[0]), frozen(x))
-
-
 def _zoom(space: Basis, start: FloatArray, spacing: FloatArray) -> Peak:
-    """A local maximum in any domain: the best of small grids that halve around the best point so far."""
-    offsets = np.stack(np.meshgrid(*[np.linspace(-1.0, 1.0, 9)] * start.size), axis=-1).reshape(-1, start.size)
+    """A local maximum: the best of small grids that halve around the best point so far."""
+    offsets = grid_points([np.linspace(-1.0, 1.0, 9)] * start.size)
     x, value = start, float(leverages(space, start[None])[0])
     for _ in range(20):
         around = x + offsets * spacing
@@ -242,7 +214,7 @@ def certified(space: Basis) -> Leverage:
     shrunk = shrunk if isinstance(domain, Box) else shrunk**2
     top = ((math.sqrt(float(values.max())) + error) / shrunk + error) ** 2
     peak = climbed(space, x, values, domain.side / max(counts))
-    return Leverage(peak.value, peak.location, top, POLYNOMIAL, len(x), space.rank)
+    return Leverage(peak, top, "polynomials on a Chebyshev grid", len(x))
 
 
 def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
@@ -251,8 +223,7 @@ def _chebyshev_grid(domain: Any, counts: list[int]) -> FloatArray:
     if isinstance(domain, Box):
         ends = zip(domain.lower, domain.upper, lines, strict=True)
         # Mixed so that the ends are the faces to the last bit.
-        lines = [0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends]
-        return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
+        return grid_points([0.5 * (1.0 - line) * a + 0.5 * (1.0 + line) * b for a, b, line in ends])
     (m,), (line,) = counts, lines
     inner = domain.inner_radius
     # Through the centre, the radius takes both signs and half of the angles are enough.
@@ -281,11 +252,11 @@ def first_order(
     peak : Peak, optional
         The realised leverage where it is known already.
     """
-    x, top, h, T, known = _cover(space, n, envelopes)
+    known = drawn_envelopes(space.features) if envelopes is None else envelopes
+    n_points, top, h, T = _cover(space, n, known)
     bound = (math.sqrt(top) + h * T * math.sqrt(known.gradients)) ** 2
-    value, location = realised(space) if peak is None else peak
     form, chance = f"first order, {known.source}", known.gradients_failure_prob
-    return Leverage(value, location, bound, form, len(x), space.rank, chance)
+    return Leverage(peak or realised(space), bound, form, n_points, chance)
 
 
 def two_envelopes(
@@ -295,18 +266,16 @@ def two_envelopes(
 
     Parameters are those of :func:`first_order`.
     """
-    x, top, h, T, known = _cover(space, n, envelopes)
-    bound = top + 2.0 * h * T**2 * math.sqrt(known.values * known.gradients)
-    value, location = realised(space) if peak is None else peak
-    return Leverage(value, location, bound, f"two envelopes, {known.source}", len(x), space.rank, known.failure_prob)
-
-
-def _cover(
-    space: Basis, n: int | tuple[int, ...], envelopes: Envelopes | None
-) -> tuple[FloatArray, float, float, float, Envelopes]:
-    """Nodes of a grid, the largest |Psi|^2 on them, their covering radius, |T|, and envelopes that are finite."""
-    domain = space.pde.domain
     known = drawn_envelopes(space.features) if envelopes is None else envelopes
+    n_points, top, h, T = _cover(space, n, known)
+    bound = top + 2.0 * h * T**2 * math.sqrt(known.values * known.gradients)
+    form, chance = f"two envelopes, {known.source}", known.failure_prob
+    return Leverage(peak or realised(space), bound, form, n_points, chance)
+
+
+def _cover(space: Basis, n: int | tuple[int, ...], known: Envelopes) -> tuple[int, float, float, float]:
+    """How many nodes a grid on a box has, the largest |Psi|^2 on them, their covering radius h, and |T|."""
+    domain = space.pde.domain
     if not (isinstance(domain, Box) and math.isfinite(known.gradients) and math.isfinite(known.values)):
         raise ConformityError(
             "The paper's covers are for boxes and for features with finite gradient bounds (corner features grow "
@@ -314,6 +283,6 @@ def _cover(
             "the largest value that a search finds."
         )
     counts = per_axis("n", n, domain.dimension, minimum=2)
-    x = Box(domain.lower, domain.upper).grid(counts)
+    x = domain.grid(counts)
     h, T = 0.5 * float(np.linalg.norm(domain.side / (np.array(counts) - 1))), float(np.linalg.norm(space.transform, 2))
-    return x, float(leverages(space, x).max()), h, T, known
+    return len(x), float(leverages(space, x).max()), h, T

@@ -2,92 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_increasing
+from ..core.checks import FloatArray, as_increasing, as_share
 from ..core.errors import RFKalmanError, ShapeError
 from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, LinearStep, Observation
 from . import dynamics, gram
 from . import leverage as lev
 from .approximation import projection_error
-from .contraction import contraction
+from .contraction import Contraction
 from .exact_field import Trajectory
-from .field_error import FieldError, Truths, field_error
-from .findings import Finding
+from .field_error import Truths, field_error
+from .findings import CHANCE, Finding
 from .implicit_euler import galerkin_route, projection_route
-from .propagation import CovarianceRoots, ErrorPropagators, covariance_roots, error_propagators, require_window
+from .propagation import AnalysisWindow, covariance_roots, require_window
 from .ritz import ritz
-from .words import Window, headline, sentences
+from .words import Overview
 
 _Answer = TypeVar("_Answer")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Overview:
-    """The findings of every certificate, in the order of the theorem, and what could not be asked.
-
-    Attributes
-    ----------
-    findings : tuple of Finding
-    refused : tuple of (str, str)
-        Certificate and reason.
-    window : Window, optional
-        What was looked at, in numbers for sentences.
-    error : FieldError, optional
-        How far the map can be from the field it reads; needs ``truths``.
-    unit : str
-        Of the field, for sentences.
-    """
-
-    findings: tuple[Finding, ...]
-    refused: tuple[tuple[str, str], ...]
-    window: Window | None = None
-    error: FieldError | None = None
-    unit: str = ""
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self.findings)
-
-    def sentences(self) -> list[str]:
-        """What a user wants to know, in words: what was checked, the error, the band, what limits it, the sensors."""
-        return sentences(self.window, self.error, self.findings, self.refused, self.unit)
-
-    @property
-    def headline(self) -> str:
-        """One sentence for the top of a report."""
-        return headline(self.error, self.findings)
-
-    @property
-    def failed(self) -> tuple[Finding, ...]:
-        """Those that were checked and do not hold."""
-        return tuple(finding for finding in self.findings if finding.holds is False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "summary": self.sentences(),
-            "findings": [finding.as_dict() for finding in self.findings],
-            "refused": [{"certificate": name, "reason": reason} for name, reason in self.refused],
-        }
-
-    def __str__(self) -> str:
-        lines, group, before = [], "", ""
-        for finding in self.findings:
-            if finding.certificate != group:
-                group = finding.certificate
-                lines.append(group)
-            lines.append(f"  {finding}")
-            if finding.remedy:
-                lines.append(f"         {'as above' if finding.remedy == before else finding.remedy}")
-                before = finding.remedy
-        return "\n".join(lines + [f"not asked: {name}: {reason}" for name, reason in self.refused])
+_P = ParamSpec("_P")
 
 
 class _Report(Protocol):
@@ -103,10 +41,10 @@ class _Asking:
         self.findings: list[Finding] = []
         self.refused: list[tuple[str, str]] = []
 
-    def ask(self, name: str, question: Callable[[], _Answer]) -> _Answer | None:
+    def ask(self, name: str, question: Callable[_P, _Answer], *args: _P.args, **options: _P.kwargs) -> _Answer | None:
         """What a certificate says; None where it does not apply."""
         try:
-            return question()
+            return question(*args, **options)
         except RFKalmanError as error:
             self.refused.append((name, str(error)))
             return None
@@ -181,110 +119,61 @@ def certify(
             f"the space; got {len(observations)} observations and {prior.dim} coefficients."
         )
     require_window(space.rank, [None, *steps], observations, "the space")
-    asking = _Asking(progress)
-    leverage = None
+    as_share("eta", eta, gram.DEVIATION)
+    as_share("failure_prob", failure_prob, CHANCE)
+    asking, leverage, error = _Asking(progress), None, None
     if quick:
         reason = "left out of a quick look; `rfkalman certify` looks longer"
         asking.refused.append(("leverage, and sensors that would guarantee the Gram condition", reason))
     else:
         asking.begin("leverage")
-        leverage = _leverage(asking, space)
+        leverage = asking.ask("leverage, certified", lev.certified, space)
+        # A bound where there is a tight one, and the largest value found where there is none.
+        asking.add(leverage or asking.ask("leverage", lev.realised, space))
     asking.begin("gram")
-    deviation, known = _gram(asking, space, leverage, prior, steps, observations, eta, failure_prob, reused)
-    measurable = trajectory is not None or truths is not None
-    if known is None or measurable:
-        roots = covariance_roots(prior, steps, observations)
-        trace = float(np.square(roots.analyses[-1]).sum())
-    else:
-        roots, trace = None, float(known.traces[-1])
-    error = propagators = None
-    if roots is not None and measurable:
-        propagators = error_propagators(steps, observations, roots.forecasts)
-        if truths is not None:
-            asking.begin("error")
-            error = field_error(prior, steps, observations, roots, propagators, truths, failure_prob)
-    if trajectory is None or roots is None or propagators is None:
+    window = covariance_roots(prior, steps, observations)
+    known = asking.ask("gram, accumulated information", gram.accumulated, prior, steps, observations, window)
+    seen = asking.ask(
+        "gram, deviation",
+        gram.certify,
+        [obs.H for obs in observations],
+        None if leverage is None else leverage.certified,
+        eta,
+        failure_prob,
+        reused=reused,
+        n_candidates=len(space.floor_candidates) or 1,
+        window=known,
+    )
+    asking.add(seen or known)
+    if seen is not None and leverage is None:
+        asking.refused.append(("gram, number of sensors", "it rests on a certified leverage"))
+    if trajectory is None:
         asking.add(dynamics.stability(steps))
-        reason = "they are about one exact field; pass a trajectory"
-        if roots is None:
-            reason = "there is no exact field to measure against; pass a trajectory"
-        asking.refused.append(("approximation, bias and contraction", reason))
-    else:
-        reference = _reference(asking, space, trajectory, steps, grid)
-        asking.begin("contraction")
-        if steps:
-            chance = 0.0 if leverage is None else leverage.failure_prob
-            _contraction(
-                asking, reference, prior, observations, roots, propagators, deviation, chance, start_mean_error
-            )
-        else:
-            asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
+        whose = "there is no exact field to measure against" if truths is None else "they are about one exact field"
+        asking.refused.append(("approximation, bias and contraction", f"{whose}; pass a trajectory"))
+    if truths is not None:
+        asking.begin("error")
+        error = field_error(window, truths, failure_prob)
+    if trajectory is not None:
+        _theorem(asking, space, trajectory, grid, window, seen, start_mean_error)
     asking.add(error)
-    sizes = [obs.n_obs for obs in observations]
-    window = Window(len(sizes), min(sizes), max(sizes), space.rank, trace, float(np.square(prior.root).sum()))
     return Overview(tuple(asking.findings), tuple(asking.refused), window, error)
 
 
-def _leverage(asking: _Asking, space: WhitenedSpace) -> lev.Leverage | None:
-    """A bound where there is a tight one, and the largest value found where there is none."""
-    found = asking.ask("leverage, certified", lambda: lev.certified(space))
-    asking.add(found)
-    if found is None:
-        peak = asking.ask("leverage", lambda: lev.realised(space))
-        asking.findings += [] if peak is None else [lev.found_finding(peak)]
-    return found
-
-
-def _gram(
+def _theorem(
     asking: _Asking,
     space: WhitenedSpace,
-    leverage: lev.Leverage | None,
-    prior: Gaussian,
-    steps: Sequence[LinearStep],
-    observations: Sequence[Observation],
-    eta: float,
-    failure_prob: float,
-    reused: bool,
-) -> tuple[float | None, gram.Accumulated | None]:
-    """The Gram certificate, or what is left of it without a leverage; gives the worst deviation and the window."""
-    window = asking.ask("gram, accumulated information", lambda: gram.accumulated(prior, steps, observations))
-    matrices = [obs.H for obs in observations]
-    measured = asking.ask("gram, deviation", lambda: [gram.deviation(H) for H in matrices])
-    if measured is not None and leverage is not None:
-        candidates = len(space.floor_candidates) or 1
-        asking.add(
-            gram.certify(
-                matrices, leverage.certified, eta, failure_prob, reused=reused, n_candidates=candidates, window=window
-            )
-        )
-    else:
-        if measured is not None:
-            asking.findings.append(gram.deviation_finding(measured, eta, window))
-            asking.refused.append(("gram, number of sensors", "it rests on a certified leverage"))
-        asking.add(window)
-    return (None if measured is None else max(d.deviation for d in measured)), window
-
-
-class _Reference(NamedTuple):
-    """The trajectory that the theorem compares with: its coefficients, and what the dynamics input says of it."""
-
-    coeffs: FloatArray
-    epsilon: float
-    constant: float
-    bias: float
-    stability: float
-    horizon: float
-    is_projection: bool
-
-
-def _reference(
-    asking: _Asking, space: WhitenedSpace, trajectory: Trajectory, steps: Sequence[LinearStep], grid: FloatArray
-) -> _Reference:
-    """Approximation and dynamics: the Galerkin reference, which has the smaller constants, or the L2 projection."""
+    trajectory: Trajectory,
+    grid: FloatArray,
+    window: AnalysisWindow,
+    seen: gram.Gram | None,
+    start_mean_error: float | None,
+) -> None:
+    """About one exact field: approximation, dynamics, and the theorem's right-hand side at the last analysis."""
+    start, T, steps = float(grid[0]), float(grid[-1] - grid[0]), window.steps
     asking.begin("approximation")
     projected = projection_error(space, trajectory, grid)
-    start, end = float(grid[0]), float(grid[-1])
-    quantity = asking.ask("approximation, Ritz quantity", lambda: ritz(space, trajectory, end, start=start))
+    quantity = asking.ask("approximation, Ritz quantity", ritz, space, trajectory, float(grid[-1]), start=start)
     asking.add(projected, quantity)
     asking.begin("dynamics")
     measured = dynamics.residuals(projected.coeffs, steps)
@@ -295,57 +184,43 @@ def _reference(
     else:
         if quantity is not None:
             galerkin = asking.ask(
-                "dynamics, Galerkin route", lambda: galerkin_route(space, trajectory, grid, approximation=quantity)
+                "dynamics, Galerkin route", galerkin_route, space, trajectory, grid, approximation=quantity
             )
-        lemma = asking.ask("dynamics, L2 projection route", lambda: projection_route(space, trajectory, grid))
-    asking.add(measured.stability, galerkin, measured if lemma is None else lemma)
-    S_T, T, chosen = measured.stability.value, end - start, galerkin or lemma
+        lemma = asking.ask("dynamics, L2 projection route", projection_route, space, trajectory, grid)
+    asking.add(measured.stability, galerkin, lemma or measured)
+    asking.begin("contraction")
+    if not steps:
+        asking.refused.append(("contraction", "a single analysis has no forecast whose bias could add up"))
+        return
+    # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
+    dt = T / len(steps)
+    # The Galerkin reference has the smaller constants.
+    chosen = galerkin or lemma
     if chosen is not None:
-        by_projection = chosen is lemma
-        return _Reference(chosen.coeffs, chosen.epsilon, chosen.constant, chosen.bias, S_T, T, by_projection)
-    epsilon = projected.supremum
-    constant = measured.constant(T / len(steps), epsilon) if steps else 0.0
-    return _Reference(projected.coeffs, epsilon, constant, measured.supremum, S_T, T, True)
-
-
-def _contraction(
-    asking: _Asking,
-    reference: _Reference,
-    prior: Gaussian,
-    observations: Sequence[Observation],
-    roots: CovarianceRoots,
-    propagators: ErrorPropagators,
-    deviation: float | None,
-    leverage_failure_prob: float,
-    start_mean_error: float | None,
-) -> None:
-    """The theorem's right-hand side at the last analysis."""
-    final = roots.analyses[-1]
-    start = start_mean_error
-    if start is None:
-        start = float(np.linalg.norm(prior.mean - reference.coeffs[0]))
+        z, epsilon, constant, bias = chosen.coeffs, chosen.epsilon, chosen.constant, chosen.residuals.supremum
+    else:
+        z, epsilon, bias = projected.coeffs, projected.supremum, measured.supremum
+        constant = measured.constant(dt, epsilon)
+    off = float(np.linalg.norm(window.prior.mean - z[0])) if start_mean_error is None else start_mean_error
     bound = asking.ask(
         "contraction",
-        lambda: contraction(
-            epsilon=reference.epsilon,
-            rank=prior.dim,
-            # N dt = T, so that residuals of unequal steps add up to no more than the theorem says.
-            dt=reference.horizon / (len(observations) - 1),
-            horizon=reference.horizon,
-            constant=reference.constant,
-            stability=reference.stability,
-            noise_std=None if deviation is None else max(_largest_std(obs) for obs in observations),
-            n_obs=None if deviation is None else min(obs.n_obs for obs in observations),
-            gram_deviation=deviation,
-            information=1.0 / float(np.linalg.norm(final, 2)) ** 2 if final.any() else math.inf,
-            bias=reference.bias,
-            initial=float(propagators.norms[-1]) * start,
-            trace=float(np.square(final).sum()),
-            failure_probs=(0.0, leverage_failure_prob, 0.0),
-            is_projection=reference.is_projection,
-        ),
+        Contraction,
+        epsilon=epsilon,
+        rank=space.rank,
+        dt=dt,
+        horizon=T,
+        constant=constant,
+        stability=measured.stability.value,
+        noise_std=None if seen is None else max(_largest_std(obs) for obs in window.observations),
+        n_obs=None if seen is None else seen.fewest,
+        gram_deviation=None if seen is None else seen.largest,
+        information=float(window.alphas[-1]),
+        known_bias=bias,
+        initial=float(window.propagators.norms[-1]) * off,
+        trace=float(window.traces[-1]),
+        is_projection=galerkin is None,
     )
-    asking.add(propagators, bound)
+    asking.add(window.propagators, bound)
 
 
 def _largest_std(obs: Observation) -> float:

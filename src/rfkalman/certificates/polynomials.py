@@ -16,7 +16,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,18 +37,12 @@ _CUTTING = 8.0
 _SHORT_OF_THE_POLE = 0.5 * math.pi * np.geomspace(1e-4, 0.9, 12)
 
 
-class Degrees(NamedTuple):
-    """``degrees`` per axis of a box, or one total degree on a disk; v.Psi is within ``error`` of such a polynomial.
+def degrees_of(space: Basis, tolerance: float) -> tuple[tuple[int, ...], float]:
+    """The smallest degrees for which the error is at most ``tolerance``, and the error.
 
-    For every unit vector v, everywhere on the domain.
+    Degrees are per axis of a box, or one total degree on a disk; v.Psi is within the error of such a polynomial, for
+    every unit vector v and everywhere on the domain. A refusal where no such bound is known.
     """
-
-    degrees: tuple[int, ...]
-    error: float
-
-
-def degrees_of(space: Basis, tolerance: float) -> Degrees:
-    """The smallest degrees for which the error is at most ``tolerance``; a refusal where no such bound is known."""
     domain = space.pde.domain
     total = _require_shape(domain)
     T = float(np.linalg.norm(space.transform, 2))
@@ -60,7 +54,7 @@ def degrees_of(space: Basis, tolerance: float) -> Degrees:
         return factor * float(np.linalg.norm(_tails(space.features, domain, axis, n)))
 
     found = [_smallest(partial(error, axis), tolerance / len(axes)) for axis in axes]
-    return Degrees(tuple(found), math.fsum(map(error, axes, found)))
+    return tuple(found), math.fsum(map(error, axes, found))
 
 
 def _smallest(error: Callable[[int], float], tolerance: float) -> int:

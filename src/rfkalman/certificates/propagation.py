@@ -1,15 +1,15 @@
 """How a filter's mean carries an initial error and misfits of the readings, and the covariances that decide it.
 
-Statement: the remark "Initial bias". Covariances and gains of a linear filter do not depend on the readings, so none
-are needed and no filter is run.
+Statements: the remarks "Initial bias" and "Per-time Gram versus accumulated information". Covariances and gains of a
+linear filter do not depend on the readings, so none are needed and no filter is run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import Finding
 
 INITIAL = "Initial bias"
+ACCUMULATED = "Per-time Gram versus accumulated information"
 
 
 def require_window(
@@ -44,16 +45,60 @@ def require_window(
             )
 
 
-class CovarianceRoots(NamedTuple):
-    """Roots of the covariances before and after each analysis, N + 1 arrays (r, k) each."""
+@dataclass(frozen=True, eq=False)
+class AnalysisWindow:
+    """A window of analyses, and what a filter knows in it whatever the readings say.
 
+    Attributes
+    ----------
+    prior : Gaussian
+        Before the first analysis.
+    steps : tuple of N LinearStep
+    observations : tuple of N + 1 Observation
+    forecasts, analyses : tuples of N + 1 (r, k) arrays
+        Roots of the covariances before and after each analysis.
+    """
+
+    prior: Gaussian
+    steps: tuple[LinearStep, ...]
+    observations: tuple[Observation, ...]
     forecasts: tuple[FloatArray, ...]
     analyses: tuple[FloatArray, ...]
+
+    @cached_property
+    def propagators(self) -> ErrorPropagators:
+        """How the mean carries an initial error and misfits of the readings."""
+        return error_propagators(self.steps, self.observations, self.forecasts)
+
+    @cached_property
+    def traces(self) -> FloatArray:
+        """tr P_n^a, the posterior variance itself, (N + 1,)."""
+        return frozen(np.array([np.square(root).sum() for root in self.analyses]))
+
+    @cached_property
+    def alphas(self) -> FloatArray:
+        """Smallest eigenvalue of (P_n^f)^-1 + H_n^T R^-1 H_n = (P_n^a)^-1, (N + 1,); infinite where P_n^a is zero."""
+        largest = (float(np.linalg.norm(root, 2)) if root.any() else 0.0 for root in self.analyses)
+        return frozen(np.array([1.0 / size**2 if size > 0.0 else math.inf for size in largest]))
+
+    @property
+    def trace_bounds(self) -> FloatArray:
+        """r / alpha_n, the bounds of the remark on tr P_n^a, (N + 1,)."""
+        return frozen(self.prior.dim / self.alphas)
+
+    def findings(self) -> list[Finding]:
+        """Lines of the certificate table for the last analysis of the window."""
+        alpha, trace, bound = (float(series[-1]) for series in (self.alphas, self.traces, self.trace_bounds))
+        holds = trace <= bound * (1.0 + 1e-9)
+        return [
+            Finding("gram", ACCUMULATED, f"alpha, least information after {self.alphas.size} analyses", alpha),
+            Finding("gram", ACCUMULATED, "posterior trace, at most r / alpha", trace, bound, holds),
+        ]
 
 
 def covariance_roots(
     prior: Gaussian, steps: Sequence[LinearStep], observations: Sequence[Observation]
-) -> CovarianceRoots:
+) -> AnalysisWindow:
     """The covariance recursion alone, process noise included, by QR.
 
     Parameters
@@ -78,19 +123,15 @@ def covariance_roots(
         if n < len(steps):
             moved, noise = steps[n].apply(analyses[-1]), steps[n].noise_root
             forecasts.append(moved if noise is None else compress_root(np.hstack([moved, noise])))
-    return CovarianceRoots(tuple(forecasts), tuple(analyses))
+    return AnalysisWindow(prior, tuple(steps), tuple(observations), tuple(forecasts), tuple(analyses))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ErrorPropagators:
     """How the filter's mean carries an initial error and misfits of the readings: E_{n:0} and the gains.
 
     Attributes
     ----------
-    propagators : (N + 1, r, r) array
-        E_{n:0} = (I - K_n H_n) F_{n-1} ... (I - K_1 H_1) F_0 (I - K_0 H_0).
-    norms : (N + 1,) array
-        ``||E_{n:0}||``.
     gains : tuple of (r, N_o) arrays
         K_0 .. K_N.
     noise_gains : tuple of (r, N_o) arrays
@@ -100,12 +141,15 @@ class ErrorPropagators:
     steps : tuple of LinearStep
     """
 
-    propagators: FloatArray
-    norms: FloatArray
     gains: tuple[FloatArray, ...]
     noise_gains: tuple[FloatArray, ...]
     keeps: FloatArray
     steps: tuple[LinearStep, ...]
+
+    @cached_property
+    def norms(self) -> FloatArray:
+        """``||E_{n:0}||``, (N + 1,), where E_{n:0} = (I - K_n H_n) F_{n-1} ... (I - K_1 H_1) F_0 (I - K_0 H_0)."""
+        return frozen(np.linalg.norm(self.carry(np.eye(self.keeps.shape[1])), 2, axis=(1, 2)))
 
     @property
     def supremum(self) -> float:
@@ -191,8 +235,7 @@ def error_propagators(
         )
     r = observations[0].H.shape[1]
     require_window(r, [None, *steps], observations, "observations[0].H")
-    keeps, products = np.empty((len(observations), r, r)), np.empty((len(observations), r, r))
-    gains, noise_gains = [], []
+    gains, noise_gains, keeps = [], [], np.empty((len(observations), r, r))
     for n, obs in enumerate(observations):
         S = as_finite(f"forecast_roots[{n}]", forecast_roots[n], (r, None))
         G = obs.whiten(obs.H @ S)
@@ -202,8 +245,4 @@ def error_propagators(
         gains.append(frozen(pulled @ obs.whiten(np.eye(obs.n_obs))))
         noise_gains.append(frozen(pulled))
         keeps[n] = np.eye(r) - pulled @ obs.whiten(obs.H)
-        products[n] = keeps[n] if n == 0 else keeps[n] @ steps[n - 1].apply(products[n - 1])
-    norms = np.linalg.norm(products, 2, axis=(1, 2))
-    return ErrorPropagators(
-        frozen(products), frozen(norms), tuple(gains), tuple(noise_gains), frozen(keeps), tuple(steps)
-    )
+    return ErrorPropagators(tuple(gains), tuple(noise_gains), frozen(keeps), tuple(steps))

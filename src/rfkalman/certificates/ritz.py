@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
@@ -29,10 +31,8 @@ class Ritz:
 
     Attributes
     ----------
-    times : (n,) array
-        Nodes in [start, horizon], denser near the start.
-    errors, rate_errors : (n,) arrays
-        ``||u - R u||`` and ``||u_t - R u_t||`` at the nodes.
+    start, horizon : float
+        The interval of time.
     start_coeffs : (r,) array
         Coefficients of R u*(start), from which the Galerkin solution starts.
     supremum : float
@@ -41,40 +41,21 @@ class Ritz:
         Of ``||u_t - R u_t||`` over time, and its estimated error.
     growth : float
         w0 >= 0 with a(v, v) >= -w0 ||v||^2 on the space; zero for heat.
-    lowest : float
-        Lowest eigenvalue of the symmetric part of the stiffness.
     trace_eps : float
         rms trace up to which a direction counts as zero on the boundary; 0 where features vanish there.
     quadrature_defect : float
         Relative change of P u_tt(start) on a second rule.
     """
 
-    times: FloatArray
-    errors: FloatArray
-    rate_errors: FloatArray
+    start: float
+    horizon: float
     start_coeffs: FloatArray
     supremum: float
     integral: float
     integral_error: float
     growth: float
-    lowest: float
     trace_eps: float
     quadrature_defect: float
-
-    @property
-    def start(self) -> float:
-        """First time."""
-        return float(self.times[0])
-
-    @property
-    def horizon(self) -> float:
-        """Last time."""
-        return float(self.times[-1])
-
-    @property
-    def seen(self) -> float:
-        """The largest ``||u - R u||`` at a node; :attr:`supremum` is never below it."""
-        return float(self.errors.max())
 
     @property
     def value(self) -> float:
@@ -154,83 +135,63 @@ def ritz(
             "features do not vanish where the field is held. Use graph_residual, or window the features: bubble(...)."
         )
     require_unforced(space)
-    K, lowest = space.stiffness, lowest_rate(space)
-    solve = _stiffness_solver(space, K)
-    fine = FineBasis(space, order)
+    K, solve, fine = space.stiffness, _stiffness_solver(space), FineBasis(space, order)
+    lowest = float(np.linalg.eigvalsh(symmetrise(K))[0])
+    nodes: dict[float, tuple[float, float, FloatArray]] = {}
 
-    def errors_at(t: float) -> tuple[float, float, FloatArray]:
-        u, u1, u2 = (fine.values(trajectory, t, rate) for rate in (0, 1, 2))
-        z, dz = solve(-fine.project(u1)), solve(-fine.project(u2))
-        return fine.distance(u, z), fine.distance(u1, dz), z
+    def rate_error(t: float) -> float:
+        if t not in nodes:
+            u, u1, u2 = (fine.values(trajectory, t, rate) for rate in (0, 1, 2))
+            z, dz = solve(-fine.project(u1)), solve(-fine.project(u2))
+            nodes[t] = (fine.distance(u, z), fine.distance(u1, dz), z)
+        return nodes[t][1]
 
     edges = t0 + (T - t0) * np.concatenate([[0.0], 4.0 ** np.arange(-6.0, 1.0)])
-    panels = _Panels(errors_at, edges)
-    panels.refine(as_positive("rtol", rtol), as_count("max_panels", max_panels, len(edges)))
-    times = np.array(sorted(panels.nodes))
-    e, g = (np.array([panels.nodes[t][k] for t in times.tolist()]) for k in (0, 1))
+    panels = _integrated(rate_error, edges.tolist(), as_positive("rtol", rtol), as_count("max_panels", max_panels, 8))
+    # The second entry of a node bounds the rate of change of the first.
+    between = [0.5 * (nodes[p.a][0] + nodes[p.b][0] + p.integral + p.error) for p in panels]
     return Ritz(
-        times=frozen(times),
-        errors=frozen(e),
-        rate_errors=frozen(g),
-        start_coeffs=frozen(panels.nodes[float(times[0])][2]),
-        supremum=max(float(e.max()), panels.highest()),
-        integral=panels.integral,
-        integral_error=panels.error,
-        growth=max(0.0, -lowest),
-        lowest=lowest,
+        start=t0,
+        horizon=T,
+        start_coeffs=frozen(nodes[t0][2]),
+        supremum=max(*between, *(error for error, _, _ in nodes.values())),
+        integral=math.fsum(p.integral for p in panels),
+        integral_error=math.fsum(p.error for p in panels),
+        growth=0.0 if abs(lowest) <= 1e-12 * float(np.abs(K).max()) else max(0.0, -lowest),
         trace_eps=float(space.health["trace_eps"]),
         quadrature_defect=fine.defect(trajectory, t0, 2),
     )
 
 
-_Sample = tuple[float, float, FloatArray]
+class _Panel(NamedTuple):
+    """The integral from a to b, and its estimated error."""
+
+    error: float
+    integral: float
+    a: float
+    b: float
 
 
-class _Panels:
-    """Composite nested Clenshaw-Curtis of the second entry of a sampled function, with its error."""
+def _integrated(function: Callable[[float], float], edges: list[float], rtol: float, max_panels: int) -> list[_Panel]:
+    """Composite nested Clenshaw-Curtis; the worst panel is halved until the errors add up to little enough."""
+    s, weights, nested = np.cos(np.pi * np.arange(7, 0, -1) / 8.0), _clenshaw_curtis(8), _clenshaw_curtis(4)
 
-    def __init__(self, function: Callable[[float], _Sample], edges: FloatArray) -> None:
-        self._function = function
-        self.nodes: dict[float, _Sample] = {}
-        self._fine, self._coarse = _clenshaw_curtis(8), _clenshaw_curtis(4)
-        self._done = [self._panel(a, b) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
-
-    def _at(self, t: float) -> _Sample:
-        if t not in self.nodes:
-            self.nodes[t] = self._function(t)
-        return self.nodes[t]
-
-    def _panel(self, a: float, b: float) -> tuple[float, float, float, float]:
-        s = np.cos(np.pi * np.arange(8, -1, -1) / 8.0)
-        nodes = [a, *(0.5 * (a + b) + 0.5 * (b - a) * s[1:-1]).tolist(), b]
-        g = np.array([self._at(t)[1] for t in nodes])
+    def panel(a: float, b: float) -> _Panel:
         half = 0.5 * (b - a)
-        fine, coarse = half * float(self._fine @ g), half * float(self._coarse @ g[::2])
-        return abs(fine - coarse), fine, a, b
+        g = np.array([function(t) for t in (a, *(0.5 * (a + b) + half * s).tolist(), b)])
+        fine, coarse = half * float(weights @ g), half * float(nested @ g[::2])
+        return _Panel(abs(fine - coarse), fine, a, b)
 
-    @property
-    def integral(self) -> float:
-        return math.fsum(panel[1] for panel in self._done)
-
-    @property
-    def error(self) -> float:
-        return math.fsum(panel[0] for panel in self._done)
-
-    def refine(self, rtol: float, max_panels: int) -> None:
-        while len(self._done) < max_panels and self.error > rtol * self.integral:
-            worst = max(self._done, key=lambda panel: panel[0])
-            _, _, a, b = worst
-            middle = 0.5 * (a + b)
-            if not a < middle < b:
-                return
-            self._done.remove(worst)
-            self._done += [self._panel(a, middle), self._panel(middle, b)]
-
-    def highest(self) -> float:
-        """Bound on the first entry between nodes, given that the second bounds its rate of change."""
-        return max(
-            0.5 * (self.nodes[a][0] + self.nodes[b][0] + integral + error) for error, integral, a, b in self._done
-        )
+    panels = [panel(a, b) for a, b in pairwise(edges)]
+    while len(panels) < max_panels:
+        worst = max(panels, key=lambda p: p.error)
+        middle = 0.5 * (worst.a + worst.b)
+        enough = math.fsum(p.error for p in panels) <= rtol * math.fsum(p.integral for p in panels)
+        if enough or not worst.a < middle < worst.b:
+            break
+        panels.remove(worst)
+        panels += [panel(worst.a, middle), panel(middle, worst.b)]
+    return panels
 
 
 def _clenshaw_curtis(n: int) -> FloatArray:
@@ -242,23 +203,14 @@ def _clenshaw_curtis(n: int) -> FloatArray:
     return np.asarray(w)
 
 
-def _stiffness_solver(space: WhitenedSpace, K: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    sizes = np.abs(np.diagonal(K)) if space.is_diagonal else np.linalg.svd(K, compute_uv=False)
+def _stiffness_solver(space: WhitenedSpace) -> Callable[[FloatArray], FloatArray]:
+    K = space.stiffness
+    rates = np.diagonal(K)
+    sizes = np.abs(rates) if space.is_diagonal else np.linalg.svd(K, compute_uv=False)
     if not float(sizes.min()) > 1e-12 * float(sizes.max()):
         raise DefinitenessError(
             f"the stiffness of this space is singular (smallest value {sizes.min():.2g} beside {sizes.max():.2g}), so "
             "the Ritz projection is not defined: nothing holds the field. Hold a part of the boundary, add a "
             "reaction, or use graph_residual."
         )
-    if space.is_diagonal:
-        rates = np.diagonal(K)
-        return lambda load: load / rates
-    factor = lu_factor(K)
-    return lambda load: np.asarray(lu_solve(factor, load))
-
-
-def lowest_rate(space: WhitenedSpace) -> float:
-    """Lowest eigenvalue of the symmetric part of the stiffness; rounding around zero counts as zero."""
-    K = space.stiffness
-    low = float(np.diagonal(K).min()) if space.is_diagonal else float(np.linalg.eigvalsh(symmetrise(K))[0])
-    return 0.0 if abs(low) <= 1e-12 * float(np.abs(K).max()) else low
+    return (lambda load: load / rates) if space.is_diagonal else partial(lu_solve, lu_factor(K))

@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 import typer
@@ -19,7 +19,7 @@ class Stopped(BaseException):
     """Raised by :meth:`Stop.check`, between two commits; no handler of errors may take it for one."""
 
 
-class Stop:
+class Stop(threading.Event):
     """Ctrl-C, a polite kill and a closed terminal as the wish to stop; a second one ends at once.
 
     The signal is a wish, not an exception: one raised in the middle of a transaction,
@@ -28,7 +28,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        super().__init__()
         self._number = 0
         #: Set while something runs to its end whatever is wanted: :meth:`check` then raises nothing.
         self.patient = False
@@ -42,36 +42,25 @@ class Stop:
                     self._kept[number] = signal.signal(number, self._take)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._kept.items():
             signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self._asked.is_set():
+        if self.is_set():
             os._exit(128 + number)  # the store is whole at any instant
         self._number = number
-        self._asked.set()
+        self.set()
         os.write(2, _SAID)
-
-    @property
-    def asked(self) -> bool:
-        """Whether somebody wants an end."""
-        return self._asked.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep; gives True as soon as somebody wants an end."""
-        return self._asked.wait(seconds)
 
     def check(self) -> None:
         """Raise :class:`Stopped` if somebody wants an end."""
-        if self.asked and not self.patient:
+        if self.is_set() and not self.patient:
             raise Stopped
 
     def leave(self) -> None:
         """End the command with the code of the signal, 128 plus its number, if there was one."""
-        if self.asked:
+        if self.is_set():
             raise typer.Exit(128 + self._number)
 
 
@@ -97,9 +86,9 @@ class Pipe:
         """What has come; waits for more unless an end is wanted, and is empty then or at the end of the stream."""
         while True:
             try:
-                return self._blocks.get(timeout=0.0 if self._stop.asked else 0.2)
+                return self._blocks.get(timeout=0.0 if self._stop.is_set() else 0.2)
             except queue.Empty:
-                if self._stop.asked:
+                if self._stop.is_set():
                     return b""
 
     read = read1

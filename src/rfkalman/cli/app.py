@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -27,36 +27,25 @@ from ..core.errors import RFKalmanError, RFKalmanWarning
 #: The commands in the order in which they are used; each is the function of this name in the module of this name.
 COMMANDS = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
 
-#: People read standard error, machines standard output.
+#: What people read; results too go to standard error when standard output belongs to a machine (``output.stderr``).
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 output = Console(highlight=False, soft_wrap=True, emoji=False)
 #: What a terminal would obey instead of showing; names come from files of others.
 _CONTROL = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
-class _Output:
-    """What standard output is for."""
-
-    is_data = False
+def _take_json(asked: bool) -> None:
+    output.stderr = asked
 
 
-def _take_json(asked: bool) -> bool:
-    _Output.is_data = asked
-    return asked
-
-
-json_option = Annotated[
-    bool, typer.Option("--json", help="Print data for machines on standard output.", callback=_take_json)
-]
-#: Commands take it for their help; :func:`run` looks for it before anything can fail.
-debug_option = Annotated[
-    bool, typer.Option("--debug", help="Show the whole trace of an error.", envvar="RFKALMAN_DEBUG")
-]
+def wants_json() -> bool:
+    """Whether standard output belongs to a machine."""
+    return output.stderr
 
 
 def say(text: str) -> None:
     """A line for people; on standard error when standard output belongs to a machine."""
-    (errors if _Output.is_data else output).print(text.translate(_CONTROL), markup=False)
+    output.print(text.translate(_CONTROL), markup=False)
 
 
 def remark(text: str) -> None:
@@ -66,16 +55,9 @@ def remark(text: str) -> None:
 
 def emit(data: Any) -> None:
     """The result as JSON, where it was asked for; null in place of every number that JSON cannot hold."""
-    if _Output.is_data:
-        typer.echo(json.dumps(_plain(data), indent=1, allow_nan=False, default=str))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+    if wants_json():
+        plain = json.loads(json.dumps(data, default=str), parse_constant=lambda name: None)
+        typer.echo(json.dumps(plain, indent=1, allow_nan=False))
 
 
 @contextlib.contextmanager
@@ -134,14 +116,31 @@ class _Command(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Import the command and let it read its arguments."""
-        function = getattr(import_module(f".{self.name}", __package__), str(self.name))
-        single = typer.Typer(add_completion=False)
-        single.command(self.name)(function)
-        command = typer.main.get_command(single)
+        command = _command(getattr(import_module(f".{self.name}", __package__), str(self.name)))
+        for option in _command(_options_of_all).params:
+            option.expose_value = False
+            command.params.append(option)
         context = command.make_context(info_name, args, parent, **extra)
         # Matrices of a few hundred rows gain nothing from a second BLAS thread and lose much on a loaded machine.
         context.with_resource(threadpool_limits(1, user_api="blas"))
         return context
+
+
+def _command(function: Callable[..., None]) -> Any:
+    single = typer.Typer(add_completion=False)
+    single.command()(function)
+    return typer.main.get_command(single)
+
+
+def _options_of_all(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print data for machines on standard output.", callback=_take_json)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the whole trace of an error.", envvar="RFKALMAN_DEBUG")
+    ] = False,
+) -> None:
+    """What every command takes; --debug for its help alone: :func:`run` looks for it before anything can fail."""
 
 
 app = _application()
@@ -172,7 +171,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line and give its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     wants_trace = "--debug" in words or bool(os.environ.get("RFKALMAN_DEBUG"))
-    _Output.is_data = False
+    output.stderr = False
     try:
         with contextlib.nullcontext() if wants_trace else _own_words():
             app(args=arguments)

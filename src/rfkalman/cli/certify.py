@@ -10,11 +10,11 @@ from rich import box
 from rich.table import Table
 
 from ..certificates.findings import shown
-from ..certificates.overview import Overview
+from ..certificates.words import Overview
 from ..problem import Problem
 from ..problem.certify import certify_problem
 from ..research.experiments.benchmark_certificates import BENCHMARKS, certify_benchmark
-from .app import debug_option, emit, json_option, output, progress_bar, say
+from .app import emit, output, progress_bar, say, wants_json
 
 _TARGET = f"A problem file, or a benchmark of the paper: {', '.join(BENCHMARKS)}."
 
@@ -25,8 +25,6 @@ def certify(
     failure_prob: Annotated[float, typer.Option(min=1e-12, max=0.5, help="Probability with which it may fail.")] = 0.05,
     details: Annotated[bool, typer.Option("--details", help="Every number, with its limit and its verdict.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a hypothesis does not hold.")] = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Say how far the map can be from the field, whether its band may be believed, what limits it, what would help."""
     with progress_bar() as bars:
@@ -37,7 +35,7 @@ def certify(
         else:
             overview = certify_problem(Problem.from_toml(target), eta, failure_prob, show)
     emit({"target": target, **overview.as_dict()})
-    if not as_json:
+    if not wants_json():
         for sentence in overview.sentences():
             output.print(sentence, highlight=False, markup=False)
         if details:
@@ -45,8 +43,8 @@ def certify(
             for name, reason in overview.refused:
                 say(f"not asked: {name}: {reason}")
         failed = len(overview.failed)
-        result = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
-        result = result if failed else "every hypothesis that was checked holds"
+        missed = f"{failed} of {len(overview.findings)} numbers miss their limit; a certificate that fails is a result"
+        result = missed if failed else "every hypothesis that was checked holds"
         say(result if details else f"{result} (--details shows them)")
     if strict and overview.failed:
         raise typer.Exit(1)

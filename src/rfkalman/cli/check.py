@@ -8,14 +8,12 @@ import typer
 
 from ..problem import Problem
 from . import shared
-from .app import debug_option, emit, json_option, progress_bar, say
+from .app import emit, progress_bar, say, wants_json
 
 
 def check(
     problem: shared.problem_argument,
     data: Annotated[bool, typer.Option("--data/--no-data", help="Look through the readings, too.")] = True,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Look a problem over before it runs: units, zones, gaps, sensors, rank, cost, what the sensors can tell.
 
@@ -27,7 +25,7 @@ def check(
         files = [stated.path(name) for name in stated.input.files]
         report = stated.check(files if data and files else None)
     emit(report.as_dict())
-    if not as_json:
+    if not wants_json():
         say(str(report))
     if not report.holds:
         raise typer.Exit(1)

@@ -13,14 +13,12 @@ from ..problem import Problem
 from ..problem.templates import copy_example
 from ..runs.session import run as run_files
 from . import shared
-from .app import debug_option, emit, json_option, progress_bar, say
+from .app import emit, progress_bar, say
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the example and its report.")] = Path("out/demo"),
     example: Annotated[str, typer.Option(help="Which shipped example.")] = "soil",
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Run a shipped example end to end: sensors and physics in, a report out. No data and no network needed."""
     began = time.perf_counter()
@@ -39,9 +37,9 @@ def demo(
             progress=lambda now: bars.update(task, what=f"{now.analyses} analyses"),
         )
     with finished:
-        shared.say_found(setup, finished)
-        facts, _ = shared.verdict(setup, finished, strict=False)
-        written = shared.write_outputs(setup, finished, True)
+        shared.say_found(finished)
+        facts, _ = shared.verdict(finished, strict=False)
+        written = shared.write_outputs(finished, True)
         names, seconds = shared.say_written(written), time.perf_counter() - began
         emit({"counts": finished.counts, **facts, "written": names, "seconds": round(seconds, 2)})
     say(f"done in {seconds:.1f} s; open {written[-1]}")

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from ..core.errors import ValueRangeError
-from ..io.export import export as write_export
+from ..runs.export import export as write_export
 from . import shared
-from .app import debug_option, emit, json_option, progress_bar
+from .app import emit, progress_bar
 
 
 def export(
@@ -24,8 +24,6 @@ def export(
     threshold: Annotated[list[float] | None, typer.Option(help="Also the probability of exceeding this value.")] = None,
     crs: Annotated[int | None, typer.Option(help="EPSG code of the coordinates, for GeoTIFF.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Write mean, std and exceedance on a grid as NetCDF (CF), Zarr, CSV or GeoTIFF."""
     setup = shared.load(problem, quiet=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +13,11 @@ import typer
 
 from ..core.checks import FloatArray
 from ..core.errors import ShapeError, ValueRangeError
-from ..io.export_tables import guarded
 from ..problem import Setup
-from ..problem.schema import LIMITS
+from ..problem.section import LIMITS
+from ..runs.export import guarded
 from . import shared
-from .app import debug_option, emit, json_option, progress_bar, remark
+from .app import emit, progress_bar, remark, wants_json
 
 MAX_TIMES = 1000
 
@@ -33,23 +33,20 @@ def forecast(
     threshold: Annotated[list[float] | None, typer.Option(help="Give the probability of exceeding this value.")] = None,
     level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the intervals.")] = 0.9,
     out: shared.folder_option = None,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """The field ahead of the readings (or at any time) with bands and exceedance probabilities, as a table."""
     setup = shared.load(problem, quiet=True)
     labels, thresholds = setup.labels, threshold if threshold else list(setup.output.thresholds)
     with shared.open_run(setup, out) as found:
         last = found.record.end_ns
-        for alarm, text in shared.alarms_of(setup, found):
+        for alarm, text in shared.alarms_of(found):
             if alarm["until"] is None:
                 remark(text)
         times = [shared.moment(setup, text, "--at") for text in at or []]
         if ahead is not None or not times:
             times += _times_ahead(setup, last, ahead, steps)
-        start = setup.clock.from_model(setup.model.start)
-        if times and min(times) < start:
-            early = next(t for t in times if t < start)
+        early, start = min(times), setup.clock.from_model(setup.model.start)
+        if early < start:
             raise ValueRangeError(
                 f"--at {setup.time_text(early)} lies before the start of the problem, {setup.time_text(start)}."
             )
@@ -59,17 +56,20 @@ def forecast(
             for t in bars.track(times, description="forecasting"):
                 field = found.field(t)
                 low, high = field.interval(places, level)
-                values = {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
-                values |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
+                columns = dict(zip(labels.axes, places.T, strict=True))
+                columns |= {"mean": field.mean(places), "std": field.std(places), "lower": low, "upper": high}
+                columns |= {f"above {limit:g}": field.exceedance(places, limit) for limit in thresholds}
                 for i, name in enumerate(names):
-                    row = {"time": setup.time_text(t), "place": name}
-                    row |= dict(zip(labels.axes, places[i].tolist(), strict=True))
-                    rows.append(row | {key: float(column[i]) for key, column in values.items()})
+                    numbers = {key: float(column[i]) for key, column in columns.items()}
+                    rows.append({"time": setup.time_text(t), "place": name, **numbers})
     end = None if last is None else setup.time_text(last)
-    facts = {"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows}
-    emit(facts)
-    if not as_json:
-        typer.echo(_as_csv(rows), nl=False)
+    emit({"unit": labels.unit, "length_unit": labels.length_unit, "level": level, "last_reading": end, "rows": rows})
+    if not wants_json():
+        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            cells = {k: f"{v:.6g}" if math.isfinite(v) else "" for k, v in row.items() if isinstance(v, float)}
+            writer.writerow(row | cells | {"place": guarded(row["place"])})
 
 
 def _times_ahead(setup: Setup, last: int | None, ahead: str | None, steps: int) -> list[int]:
@@ -81,16 +81,6 @@ def _times_ahead(setup: Setup, last: int | None, ahead: str | None, steps: int) 
     if not span * clock.unit_ns < 3.2e18:
         raise ValueRangeError(f"--ahead {ahead!r} is more than a hundred years; give a shorter one.")
     return [base + round(span * clock.unit_ns * k / steps) for k in range(1, steps + 1)]
-
-
-def _as_csv(rows: list[dict[str, Any]]) -> str:
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]))
-    writer.writeheader()
-    for row in rows:
-        cells = {k: f"{v:.6g}" if math.isfinite(v) else "" for k, v in row.items() if isinstance(v, float)}
-        writer.writerow(row | cells | {"place": guarded(row["place"])})
-    return table.getvalue()
 
 
 def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:

@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import ValueRangeError
 from ..problem.templates import EXAMPLES, copy_example, noticed, problem_text, to_fill_in
-from .app import debug_option, emit, json_option, say
+from .app import emit, say
 
 
 def init(
@@ -21,33 +21,28 @@ def init(
     ] = None,
     example: Annotated[str | None, typer.Option(help=f"Copy a shipped example: {', '.join(EXAMPLES)}.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File (or folder of an example) to write.")] = None,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Write a commented problem file from a table of sensors, or copy a shipped example.
 
     A file that exists is never overwritten.
     """
-    if (sensors is None) == (example is None):
-        raise ValueRangeError("init takes a table of sensors, or --example NAME; one of the two.")
-    missing: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()
-    if example is not None:
-        written = list(copy_example(example, out if out is not None else Path(example)))
-    else:
-        assert sensors is not None
-        target = out if out is not None else Path("problem.toml")
+    text = ""
+    if sensors is None and example is not None:
+        written = copy_example(example, out or example)
+    elif sensors is not None and example is None:
+        target = out or Path("problem.toml")
         if target.exists():
             raise ValueRangeError(f"{target} exists already; name another file with --out.")
         text = problem_text(sensors, readings, folder=target.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-        written, missing, remarks = [target], to_fill_in(text), noticed(text)
+        written = (target,)
+    else:
+        raise ValueRangeError("init takes a table of sensors, or --example NAME; one of the two.")
+    missing, remarks = to_fill_in(text), noticed(text)
     emit({"written": [str(path) for path in written], "to_fill_in": list(missing), "noticed": list(remarks)})
-    for path in written:
-        say(f"wrote {path}")
-    for text in remarks:
-        say(f"noticed: {text}")
+    for line in (*(f"wrote {path}" for path in written), *(f"noticed: {remark}" for remark in remarks)):
+        say(line)
     if missing:
         say(f"to fill in: line{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}")
     say(f"next: rfkalman check {written[0]}")

@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import ValueRangeError
 from . import shared
-from .app import debug_option, emit, json_option
+from .app import emit
 
 
 def report(
@@ -22,8 +22,6 @@ def report(
         bool, typer.Option("--certificates", help="Look longer at the certificates (slower).")
     ] = False,
     strict: shared.strict_option = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Write the report of a run as one HTML file that needs nothing else."""
     setup = shared.load(problem, quiet=True)
@@ -33,8 +31,8 @@ def report(
             raise ValueRangeError(f"--to {target}: the report is a page, name it .html.")
         if target.exists() and (not target.is_file() or b"rfkalman" not in target.read_bytes()[:65536]):
             raise ValueRangeError(f"--to {target} exists and is not a report of ours; name another file.")
-        written = shared.write_page(setup, found, target, quick=not certificates)
-        facts, fails = shared.verdict(setup, found, strict=strict)
+        written = shared.write_page(found, target, quick=not certificates)
+        facts, fails = shared.verdict(found, strict=strict)
     emit({"written": shared.say_written([written]), **facts})
     if strict and fails:
         raise typer.Exit(1)

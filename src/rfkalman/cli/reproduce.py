@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..core.checks import missing_extra
 from ..core.errors import ValueRangeError
 from ..research.experiments import page
 from ..research.experiments.base import Effort
 from ..research.experiments.catalogue import EXPERIMENTS, find
 from ..research.experiments.catalogue import reproduce as run_experiments
 from ..research.experiments.summary import summarise
-from .app import debug_option, json_option, progress_bar, say
+from .app import progress_bar, say, wants_json
 
 _NAMES = "Which experiments: " + ", ".join(e.name for e in EXPERIMENTS) + ". All by default."
 
@@ -24,14 +26,14 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(min=8, max=10_000, help="Draws of sensors and noise.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report, the figures and the rows.")] = Path("out/reproduce"),
     table: Annotated[Path | None, typer.Option(help="Also write the tables as a Markdown page.")] = None,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Run the paper's experiments, print paper against ours, and write one HTML report with every figure.
 
     Exit code 1 if something does not hold that is not a known miss with its reason.
     """
     chosen = find(names or [])
+    if find_spec("sklearn") is None:
+        raise missing_extra("scikit-learn", "research", "rfkalman reproduce")
     effort = Effort(seeds=seeds if seeds is not None else (48 if quick else 384), quick=quick)
     # Where it cannot be written, say so before the work and not after it.
     out.mkdir(parents=True, exist_ok=True)
@@ -46,7 +48,7 @@ def reproduce(
         outcomes = []
         for experiment in chosen:
             outcomes += run_experiments([experiment.name], effort, show)
-            if not as_json:
+            if not wants_json():
                 bars.console.print()
                 say(page.as_text(outcomes[-1]))
                 say("")
@@ -63,7 +65,7 @@ def reproduce(
             page.as_markdown(outcomes, "The paper's numbers against ours", " ".join(words)), encoding="utf-8"
         )
         written.append(table)
-    if as_json:
+    if wants_json():
         typer.echo(page.as_json(outcomes))
     say(page.summary_text(outcomes))
     pictures = [path for path in written if path.suffix in (".png", ".svg")]

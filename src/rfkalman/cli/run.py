@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..core.errors import ValueRangeError
-from ..problem import Setup
 from ..runs.runner import Progress
 from ..runs.session import Run
 from ..runs.session import run as run_files
 from . import shared
 from ._signals import Stop, Stopped
-from .app import debug_option, emit, json_option, progress_bar, remark
+from .app import emit, progress_bar, remark, wants_json
 
 until_option = Annotated[
     str | None, typer.Option(help="Stop after this time: a date as in the problem file, or a number in its unit.")
@@ -40,8 +39,6 @@ def run(
     overwrite: overwrite_option = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     strict: shared.strict_option = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Replay files of readings through the filter; write the record, the posterior and a report.
 
@@ -67,7 +64,7 @@ def run(
                 finished = run_files(
                     setup,
                     readings or None,
-                    shared.place_of(setup, out),
+                    out or setup.output.folder,
                     resume=None if resume or rebuild else False,
                     until_ns=until_ns,
                     rebuild=rebuild,
@@ -78,38 +75,36 @@ def run(
                 )
         except Stopped:
             finished = shared.open_run(setup, out)
-        finish(setup, finished, report=report, strict=strict, as_json=as_json, began=began, stop=stop)
+        finish(finished, report=report, strict=strict, began=began, stop=stop)
 
 
-def finish(setup: Setup, finished: Run, *, report: bool, strict: bool, as_json: bool, began: float, stop: Stop) -> None:
+def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Stop) -> None:
     """Write what a run leaves behind, say it, and judge."""
+    setup, record, last = finished.setup, finished.record, finished.last_ns
     with finished:
-        written = shared.write_outputs(setup, finished, report)
-        if not as_json:
-            shared.say_found(setup, finished)
-        facts, fails = shared.verdict(setup, finished, strict=strict)
-        names = [shared.shown(path) for path in written] if as_json else shared.say_written(written)
-        seconds = round(time.perf_counter() - began, 2)
-        emit(_summary(setup, finished) | facts | {"written": names, "seconds": seconds})
+        written = shared.write_outputs(finished, report)
+        if not wants_json():
+            shared.say_found(finished)
+        facts, fails = shared.verdict(finished, strict=strict)
+        found = {
+            "title": setup.labels.title,
+            "store": shared.shown(finished.path),
+            "hash": setup.hash,
+            "rank": setup.space.rank,
+            "arrived": record.arrived,
+            "counts": record.counts,
+            "analyses": int(record.analysis_times.size),
+            "last": None if last is None else setup.time_text(last),
+            "log_evidence": record.log_evidence,
+            "unknowns": shared.unknown_numbers(finished),
+            **facts,
+            "written": [shared.shown(path) for path in written] if wants_json() else shared.say_written(written),
+            "seconds": round(time.perf_counter() - began, 2),
+        }
+        emit(found)
         stop.leave()
         if not finished.counts.get("used"):
             remark("not one reading could be used; `rfkalman check` says why")
             fails = True
     if fails:
         raise typer.Exit(1)
-
-
-def _summary(setup: Setup, finished: Run) -> dict[str, Any]:
-    record, last = finished.record, finished.last_ns
-    return {
-        "title": setup.labels.title,
-        "store": shared.shown(finished.path),
-        "hash": setup.hash,
-        "rank": setup.space.rank,
-        "arrived": record.arrived,
-        "counts": record.counts,
-        "analyses": int(record.analysis_times.size),
-        "last": None if last is None else setup.time_text(last),
-        "log_evidence": record.log_evidence,
-        "unknowns": shared.unknown_numbers(setup, finished),
-    }

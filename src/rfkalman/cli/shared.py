@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..io.archive import save
 from ..model.model import UnknownReport
@@ -49,17 +50,12 @@ def load(path: Path, *, quiet: bool = False) -> Setup:
     return setup
 
 
-def place_of(setup: Setup, out: Path | None) -> Path:
-    """The folder of a run."""
-    return setup.output.folder if out is None else out
-
-
 def open_run(setup: Setup, out: Path | None) -> Run:
     """The run in its folder; a clear word where there is none."""
-    path = place_of(setup, out) / STORE
+    path = (out or setup.output.folder) / STORE
     if not path.is_file():
         raise ValueRangeError(f"there is no run in {path.parent}; `rfkalman run` makes one.")
-    return Run(setup, path)
+    return Run.open(path, setup)
 
 
 def moment(setup: Setup, text: str, option: str) -> int:
@@ -90,15 +86,16 @@ def command_line() -> str:
 # -- after a run ------------------------------------------------------------------------------------------------------
 
 
-def write_outputs(setup: Setup, finished: Run, report: bool) -> list[Path]:
+def write_outputs(finished: Run, report: bool) -> list[Path]:
     """The posterior archive, and the report where it is wanted."""
     folder = finished.path.parent
     written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
-    return [*written, write_page(setup, finished, folder / "report.html")] if report else written
+    return [*written, write_page(finished, folder / "report.html")] if report else written
 
 
-def write_page(setup: Setup, finished: Run, target: Path, *, quick: bool = True) -> Path:
+def write_page(finished: Run, target: Path, *, quick: bool = True) -> Path:
     """The report; where certificates cannot be asked, it says so and goes without them."""
+    setup, certificates = finished.setup, None
     with progress_bar() as bars:
         task = bars.add_task("report", total=SECTIONS + 1, what="certificates")
         try:
@@ -107,7 +104,6 @@ def write_page(setup: Setup, finished: Run, target: Path, *, quick: bool = True)
             )
         except RFKalmanError as error:
             remark(f"the report has no certificates: {error}")
-            certificates = None
         return write_report(
             finished.record,
             setup,
@@ -126,28 +122,28 @@ def say_written(written: Iterable[Path]) -> list[str]:
     return names
 
 
-def say_found(setup: Setup, finished: Run) -> None:
+def say_found(finished: Run) -> None:
     """What became of the readings, how far the run came, and what was found about every unknown."""
     counts, last = finished.counts, finished.last_ns
     some = ", ".join(f"{n} {name}" for n, name in sorted(((n, name) for name, n in counts.items() if n), reverse=True))
     say(f"{sum(counts.values())} arrived: {some}" if some else "none arrived")
     if last is not None:
-        say(f"last analysis {setup.time_text(last)}; log evidence {finished.record.log_evidence:.2f}")
-    for found in unknown_numbers(setup, finished).values():
-        values = list(zip(found["mean"], found["std"], found["identified"], strict=True))
-        some = ", ".join(
-            f"{m:.4g} +- {s:.2g} {found['unit']} ({max(0, round(100 * i))} % identified)"
-            for m, s, i in values[:VALUES_SHOWN]
-        )
+        say(f"last analysis {finished.setup.time_text(last)}; log evidence {finished.record.log_evidence:.2f}")
+    for found in unknown_numbers(finished).values():
+        values = [
+            f"{mean:.4g} +- {std:.2g} {found['unit']} ({max(0, round(100 * known))} % identified)"
+            for mean, std, known in zip(found["mean"], found["std"], found["identified"], strict=True)
+        ]
         more = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
         far = found["prior_stds_away"]
         warned = f"; warning: {far:.1f} prior standard deviations from what was assumed" if far > SURPRISING else ""
-        say(f"  {found['title']}: {some}{more}{warned}")
+        say(f"  {found['title']}: {', '.join(values[:VALUES_SHOWN])}{more}{warned}")
 
 
-def unknown_numbers(setup: Setup, finished: Run) -> dict[str, dict[str, Any]]:
+def unknown_numbers(finished: Run) -> dict[str, dict[str, Any]]:
     """What was found about every unknown, in the units people use."""
-    measures = unknown_measures(setup)
+    measures = unknown_measures(finished.setup)
+    before = {block.name: block.mean for block in finished.setup.model.blocks}
     return {
         name: {
             "title": measures[name].title,
@@ -155,24 +151,22 @@ def unknown_numbers(setup: Setup, finished: Run) -> dict[str, dict[str, Any]]:
             "mean": (measures[name].factor * found.mean).tolist(),
             "std": (measures[name].factor * found.std).tolist(),
             "identified": found.identified.tolist(),
-            "prior_stds_away": _surprise(setup, found),
+            "prior_stds_away": _surprise(found, before[name]),
         }
         for name, found in finished.unknowns().items()
     }
 
 
-def _surprise(setup: Setup, found: UnknownReport) -> float:
+def _surprise(found: UnknownReport, prior_mean: FloatArray) -> float:
     """How far the posterior of an unknown lies from its prior, in standard deviations of the prior; the largest."""
-    (block,) = (block for block in setup.model.blocks if block.name == found.name)
     with np.errstate(divide="ignore", invalid="ignore"):
-        before = found.std / np.sqrt(1.0 - found.identified)
-        far = np.abs(found.mean - block.mean) / before
+        far = np.abs(found.mean - prior_mean) / (found.std / np.sqrt(1.0 - found.identified))
     return float(np.max(far[np.isfinite(far)], initial=0.0))
 
 
-def alarms_of(setup: Setup, finished: Run) -> list[tuple[dict[str, Any], str]]:
+def alarms_of(finished: Run) -> list[tuple[dict[str, Any], str]]:
     """Sensors that were or are in alarm, in the order of time: for JSON, and in words."""
-    found = []
+    setup, found = finished.setup, []
     for alarm in finished.record.alarms():
         facts = {
             "sensor": setup.sensors.ids[alarm.sensor],
@@ -187,23 +181,23 @@ def alarms_of(setup: Setup, finished: Run) -> list[tuple[dict[str, Any], str]]:
     return found
 
 
-def verdict(setup: Setup, finished: Run, *, strict: bool) -> tuple[dict[str, Any], bool]:
+def verdict(finished: Run, *, strict: bool) -> tuple[dict[str, Any], bool]:
     """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
-    record, alarms = finished.record, alarms_of(setup, finished)
+    record, alarms = finished.record, alarms_of(finished)
     consistency, aside, waiting = record.consistency(), record.aside(), record.waiting()
-    say(consistency.line)
-    for text in consistency.warnings:
-        remark(f"warning: {text}")
-    for _, text in alarms[-ALARMS_SHOWN:]:
-        remark(text)
-    if len(alarms) > ALARMS_SHOWN:
-        remark(f"alarm: {len(alarms) - ALARMS_SHOWN} earlier ones; --json has all")
-    for text in waiting:
-        remark(f"warning: {text}")
+    earlier = len(alarms) - ALARMS_SHOWN
+    lines = [
+        *(f"warning: {text}" for text in consistency.warnings),
+        *(text for _, text in alarms[-ALARMS_SHOWN:]),
+        *([f"alarm: {earlier} earlier ones; --json has all"] if earlier > 0 else []),
+        *(f"warning: {text}" for text in waiting),
+    ]
     if aside.is_much:
-        remark(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside")
-        for text in aside.remedies:
-            remark(f"  {text}")
+        lines.append(f"warning: {100 * aside.n / aside.of:.1f} % of the readings were set aside")
+        lines += [f"  {text}" for text in aside.remedies]
+    say(consistency.line)
+    for line in lines:
+        remark(line)
     facts = {
         "consistency": consistency.numbers(),
         "set_aside": aside.numbers(),

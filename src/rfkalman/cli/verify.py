@@ -11,7 +11,7 @@ from ..core.errors import ValueRangeError
 from ..runs.session import STORE
 from ..runs.verify import verify as verify_store
 from . import shared
-from .app import debug_option, emit, json_option, progress_bar, say
+from .app import emit, progress_bar, say, wants_json
 
 
 def verify(
@@ -19,8 +19,6 @@ def verify(
         Path, typer.Argument(help="The problem file, or the store (run.sqlite) or folder of a run.", show_default=False)
     ],
     out: shared.folder_option = None,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Check a run's record for damage: the database, a digest of every row, and the analyses computed again.
 
@@ -29,17 +27,15 @@ def verify(
     1 if something is damaged; the message says what, and what helps.
     """
     setup = shared.load(target, quiet=True) if target.suffix == ".toml" else None
-    if setup is not None:
-        path = shared.place_of(setup, out) / STORE
-    else:
-        path = target / STORE if target.is_dir() else target
+    place = target if setup is None else out or setup.output.folder
+    path = place / STORE if setup is not None or place.is_dir() else place
     if not path.is_file():
         raise ValueRangeError(f"there is no run at {path}; give its problem file, its folder or its store.")
     with progress_bar() as bars:
         task = bars.add_task("verifying", total=None, what="")
         found = verify_store(path, setup, lambda n: bars.update(task, what=f"{n} analyses"))
     emit({"store": shared.shown(path), "holds": found.holds, **found._asdict()})
-    if not as_json:
+    if not wants_json():
         for text in found.damage:
             say(text)
         if found.holds:

@@ -16,7 +16,7 @@ from ..runs.runner import Progress, Runner
 from ..runs.session import STORE, follow, table_reader
 from . import shared
 from ._signals import Pipe, Stop, Stopped
-from .app import debug_option, json_option, remark
+from .app import remark
 from .run import finish, overwrite_option, rebuild_option, until_option
 
 
@@ -31,8 +31,6 @@ def watch(
     overwrite: overwrite_option = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")] = True,
     strict: shared.strict_option = False,
-    as_json: json_option = False,
-    debug: debug_option = False,
 ) -> None:
     """Follow readings as they come; resumes by itself. Ends with standard input, --until, --idle or a signal.
 
@@ -46,12 +44,12 @@ def watch(
         raise ValueRangeError(f"{source} {problem_with}; watch follows a file, a folder, or - (standard input).")
     if is_workbook(source):
         raise ValueRangeError(f"{source} is a workbook, written whole: it cannot be followed; use `rfkalman run`.")
-    folder = shared.place_of(setup, out)
+    folder = out or setup.output.folder
     folder.mkdir(parents=True, exist_ok=True)
     shown_at = 0.0
 
     def after_commit(now: Progress) -> None:
-        """A line of standard error, at most one a second; the shared.moment to stop where that is wanted."""
+        """A line of standard error, at most one a second; the moment to stop where that is wanted."""
         nonlocal shown_at
         if now.head_ns is not None and time.monotonic() - shown_at > 1.0:
             shown_at = time.monotonic()
@@ -79,20 +77,18 @@ def watch(
                     pipe = Pipe(sys.stdin.buffer, stop)
                     runner.consume(f"standard input {sessions + 1}", table_reader(setup, pipe))
                 else:
-                    follow(runner, setup, lambda: _files(place), _Patience(runner, every, idle, stop), remark)
+                    follow(runner, lambda: _files(place), _Patience(runner, every, idle, stop), remark)
             except Stopped:
                 pass
             finally:
                 stop.patient = True
                 runner.flush()
-        finish(
-            setup, shared.open_run(setup, out), report=report, strict=strict, as_json=as_json, began=began, stop=stop
-        )
+        finish(shared.open_run(setup, out), report=report, strict=strict, began=began, stop=stop)
 
 
 def _files(place: Path) -> Iterable[Path]:
     if not place.is_dir():
-        # A file that is being rotated may be gone for a shared.moment.
+        # A file that is being rotated may be gone for a moment.
         return [place] if place.is_file() else []
     return sorted(p for p in place.iterdir() if p.is_file() and p.suffix in (".csv", ".jsonl", ".ndjson"))
 
@@ -105,9 +101,7 @@ class _Patience:
         self._seen, self._since = -1, time.monotonic()
 
     def __call__(self) -> bool:
-        arrived = self._runner.store.arrived()
-        if arrived != self._seen:
+        if (arrived := self._runner.store.arrived()) != self._seen:
             self._seen, self._since = arrived, time.monotonic()
-        if self._idle is not None and time.monotonic() - self._since > self._idle:
-            return False
-        return not self._stop.wait(self._every)
+        idle = time.monotonic() - self._since
+        return (self._idle is None or idle <= self._idle) and not self._stop.wait(self._every)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from .errors import ArchiveError
+from .show import Shown
 
 #: What stands for a function.
 FUNCTION = "callable"
@@ -32,7 +33,7 @@ class Stated(ABC):
         """The values, ready for JSON."""
 
 
-class Table(Stated):
+class Table(Shown, Stated):
     """A dataclass that is written down field by field under its ``kind``, and made again from that.
 
     The root of a sort of values names it, ``class Domain(Table, sort="domain is")``; every class below

@@ -36,7 +36,17 @@ from dataclasses import dataclass
 
 
 class RFKalmanError(Exception):
-    """Root of everything the library raises."""
+    """Root of everything the library raises.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> try:
+    ...     rk.Interval(1.0, 0.0)
+    ... except rk.RFKalmanError as error:
+    ...     print(type(error).__name__)
+    ValueRangeError
+    """
 
 
 class ShapeError(RFKalmanError, ValueError):
@@ -154,7 +164,14 @@ class ProblemError(RFKalmanError, ValueError):
 
 
 class RFKalmanWarning(UserWarning):
-    """Root of the library's warnings."""
+    """Root of the library's warnings.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", RFKalmanWarning)  # what deserves a look stops the program
+    """
 
 
 class QuadratureWarning(RFKalmanWarning):

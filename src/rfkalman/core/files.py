@@ -10,6 +10,8 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _LEFT = re.compile(r"(?:\.(\d+))?\.[0-9a-f]{8}\.part")
@@ -17,6 +19,48 @@ _LEFT = re.compile(r"(?:\.(\d+))?\.[0-9a-f]{8}\.part")
 _FORGOTTEN = 86_400.0
 #: Parts that this process is writing: a number may come again, in a container always the same.
 _OURS: set[Path] = set()
+
+
+@contextmanager
+def whole(*targets: Path, folders: bool = False) -> Iterator[list[Path]]:
+    """Empty files (or folders) to fill instead of the targets: moved there when the block is done, deleted if it fails.
+
+    They are made at once: a folder that cannot be written shows before anything is computed.
+    """
+    parts: list[Path] = []
+    try:
+        for target in targets:
+            parts.append(part_of(target))
+            if folders:
+                parts[-1].mkdir()
+            else:
+                parts[-1].touch(exist_ok=False)
+        yield parts
+        for part, target in zip(parts, targets, strict=True):
+            if folders:
+                _swap(part, target)
+            else:
+                # What the system still holds is written now, so that a full disk is found out before the move.
+                with open(part, "rb+") as stream:
+                    os.fsync(stream.fileno())
+                os.replace(part, target)
+    finally:
+        for part in parts:
+            delete(part)
+
+
+def _swap(part: Path, target: Path) -> None:
+    """Put a folder in its place; one in the way goes only when the new one is there."""
+    old = part_of(target)
+    if os.path.lexists(target):
+        os.rename(target, old)
+    try:
+        os.rename(part, target)
+    except OSError:
+        if os.path.lexists(old):
+            os.rename(old, target)
+        raise
+    delete(old)
 
 
 def part_of(target: Path) -> Path:

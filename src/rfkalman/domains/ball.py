@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign, frozen
@@ -29,7 +30,7 @@ from .pieces import BoxPieces, ball_in_box
 from .rules import points_for_phase
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ball(Domain):
     """A disk or ball; with an inner radius, an annulus or spherical shell.
 
@@ -60,6 +61,12 @@ class Ball(Domain):
 
     kind: ClassVar[str] = "ball"
     smooth_window: ClassVar[bool] = True
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, centre: ArrayLike, radius: float, inner_radius: float | None = None, names: Mapping[str, str] = ...
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         centre = as_finite("centre", np.atleast_1d(np.asarray(self.centre, dtype=np.float64)), (None,))
@@ -200,7 +207,7 @@ def _checked_radii(radius: float, inner_radius: float | None) -> tuple[float, fl
     return outer, inner
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BallWindow(Window):
     """beta = (R^2 - q) / (2 R^2) on a ball, times (q - a^2) / (2 a R) around a hole of radius a; q = |x - centre|^2.
 

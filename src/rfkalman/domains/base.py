@@ -306,6 +306,24 @@ class Domain(Table, sort="domain is"):
         """Whether a closed box, given by its corners, has a point of the domain; here, of a grid in it."""
         return bool(self.contains(grid_points(np.linspace(a, b, 33) for a, b in zip(lower, upper, strict=True))).any())
 
+    def grid(self, n: Order) -> FloatArray:
+        """Regular points in the domain, its boundary included, (N, d); the last axis varies fastest.
+
+        Parameters
+        ----------
+        n : int or tuple of int
+            Points per axis of the bounding box; those outside the domain are left out.
+
+        Examples
+        --------
+        >>> from rfkalman.domains import Ball, Box
+        >>> Box([0.0, 0.0], [2.0, 1.0]).grid((3, 2))[:3].tolist(), len(Ball([0.0, 0.0], 1.0).grid(3))
+        ([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], 5)
+        """
+        counts = per_axis("n", n, self.dimension, minimum=2)
+        points = grid_points(np.linspace(*axis) for axis in zip(self.lower, self.upper, counts, strict=True))
+        return np.asarray(points[self.contains(points)])
+
     @abstractmethod
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Uniform draws, (n, d)."""

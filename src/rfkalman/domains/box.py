@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_finite, as_number, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from ..core.pieces import grid_points
 from .base import (
     BoundaryRule,
     Breaks,
@@ -35,7 +35,7 @@ def box_faces(dimension: int) -> tuple[str, ...]:
     return tuple(f"{axis}{end}" for axis in "xyz"[:dimension] for end in "-+")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Box(Domain):
     """The closed box between two corners, in 1, 2 or 3 dimensions.
 
@@ -60,6 +60,10 @@ class Box(Domain):
     kind: ClassVar[str] = "box"
     aligns: ClassVar[bool] = True
     smooth_window: ClassVar[bool] = True
+
+    if TYPE_CHECKING:
+
+        def __init__(self, lower: ArrayLike, upper: ArrayLike, names: Mapping[str, str] = ...) -> None: ...
 
     def __post_init__(self) -> None:
         lower = as_finite("lower", np.atleast_1d(np.asarray(self.lower, dtype=np.float64)), (None,))
@@ -94,11 +98,6 @@ class Box(Domain):
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         return self.lower + self.side * rng.random((n, self.dimension))
-
-    def grid(self, n: Order) -> FloatArray:
-        """Regular points with the boundary included, (n_1 ... n_d, d); the last axis varies fastest."""
-        counts = per_axis("n", n, self.dimension, minimum=2)
-        return grid_points(np.linspace(*axis) for axis in zip(self.lower, self.upper, counts, strict=True))
 
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.
@@ -198,7 +197,7 @@ def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
     return frozen(np.concatenate(nodes)), frozen(np.concatenate(weights))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BoxWindow(Window):
     """beta = product of s_i for each chosen lower face and 1 - s_i for each upper one, s = (x - lower) / side.
 

@@ -6,10 +6,10 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import FloatArray, IntArray, assign, frozen
 from ..core.codec import Stated
@@ -22,7 +22,7 @@ from .cells import CellDomain, Ring, uniform_barycentric
 from .rules import bernstein, determinants, shape_functions
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mesh(CellDomain):
     """The union of the cells of a mesh; reading one from a file needs the extra ``mesh``.
 
@@ -76,6 +76,19 @@ class Mesh(CellDomain):
     _kept: dict[str, Any] = field(init=False, repr=False)
 
     kind: ClassVar[str] = "mesh"
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            points: ArrayLike,
+            cells: ArrayLike,
+            boundary: Mapping[str, ArrayLike] = ...,
+            curved: bool = True,
+            names: Mapping[str, str] = ...,
+            notes: tuple[str, ...] = (),
+            regions: Mapping[str, ArrayLike] = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         points, cells = checked_cells(self.points, self.cells)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
@@ -21,7 +21,7 @@ from .cells import CellDomain, Ring, turns
 from .rules import simplex_volumes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Polygon(CellDomain):
     """A polygon, possibly with holes; needs the extra ``geometry``.
 
@@ -59,6 +59,10 @@ class Polygon(CellDomain):
     _nodes: FloatArray = field(init=False, repr=False)
 
     kind: ClassVar[str] = "polygon"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, exterior: Any, holes: Sequence[ArrayLike] = (), names: Mapping[str, str] = ...) -> None: ...
 
     def __post_init__(self) -> None:
         shapely = _shapely()
@@ -255,7 +259,7 @@ def _explained(reason: str, lower: FloatArray) -> str:
 _PAIRS = 1 << 18
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PolygonWindow(Window):
     """An approximate distance to the chosen edges of a polygon, exact to first order on each edge, divided by ``size``.
 

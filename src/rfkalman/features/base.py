@@ -18,10 +18,11 @@ import numpy as np
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen
 from ..core.codec import Table, to_dict
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..domains import Box, Domain
 
 
-class Recipe(ABC):
+class Recipe(Shown, ABC):
     """Features stated without a domain, in the user's unit of length; a value that never changes.
 
     Recipes add: ``a + b`` asks for the features of both. Parts of one family
@@ -280,7 +281,7 @@ def lengths_per_axis(length_scale: float | Sequence[float], domain: Domain) -> F
     return np.broadcast_to(lengths, (domain.dimension,))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RidgeMap(FeatureMap):
     """Features of one variable each, phi_j(x) = sigma(w_j . (x - lower) + b_j).
 
@@ -366,7 +367,7 @@ class RecipeSum(Recipe):
         return FeatureSum(tuple(part.bind(domain) for part in self.parts))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FeatureSum(FeatureMap):
     """The features of several maps side by side, M = M_1 + M_2 + ...; write it ``a + b``."""
 

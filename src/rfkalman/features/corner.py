@@ -102,7 +102,7 @@ class CornerRFF(Recipe):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CornerMap(FeatureMap):
     """Frozen waves in the conformal variables of C corners, n for each.
 

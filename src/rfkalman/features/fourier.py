@@ -80,7 +80,7 @@ def _sobol_normal(n: int, dimension: int, rng: np.random.Generator) -> FloatArra
     return np.asarray(ndtri(u + 0.5 ** (bits + 1)), dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FourierMap(RidgeMap):
     """Frozen waves sqrt2 cos(w.(x - lower) + b); ``weights`` are angular frequencies and ``offsets`` phases."""
 
@@ -216,7 +216,7 @@ def _distinct_waves(n: int, deviations: FloatArray, asked: int, seed: int) -> ND
     return np.array(list(found)[:n], dtype=np.float64).reshape(n, largest.size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PeriodicMap(FourierMap):
     """Frozen waves sqrt2 cos(w.(x - lower) + b) that repeat across the box along ``axes``; w = 0 is the constant 1."""
 
@@ -263,7 +263,7 @@ class Constant(Recipe):
         return ConstantMap(domain.lower, domain.side)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ConstantMap(FeatureMap):
     """The frozen feature 1."""
 

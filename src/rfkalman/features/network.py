@@ -121,7 +121,7 @@ def _draw(recipe: ELUNetwork | TanhNetwork, domain: Domain) -> tuple[FloatArray,
     return w, xi - np.einsum("ji,ji->j", w, centres)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _NetworkMap(RidgeMap):
     """A ridge map with an amplitude ``scale``."""
 
@@ -143,7 +143,7 @@ _ELU_SMOOTH = (109, 84, 54)
 _ELU_JUMP = (640, 128, 64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ELUMap(_NetworkMap):
     """Frozen features s ELU_alpha(w.(x - lower) + b)."""
 
@@ -189,7 +189,7 @@ class ELUMap(_NetworkMap):
         return bandwidth_of(np.ceil(np.maximum(np.maximum(smooth, jump), 16)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TanhMap(_NetworkMap):
     """Frozen features s tanh(w.(x - lower) + b)."""
 

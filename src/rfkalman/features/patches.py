@@ -89,7 +89,7 @@ class Patches(Recipe):
 patches = Patches
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PatchMap(FeatureMap):
     """Frozen local maps under a partition of unity; columns go patch by patch, the last axis varying fastest.
 

@@ -79,7 +79,7 @@ def _lowest_modes(n: int, side: FloatArray) -> NDArray[np.int64]:
     return np.asarray(k[np.lexsort((*k.T[::-1], level))][:n], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SineMap(FeatureMap):
     """Frozen sine modes; ``modes`` (M, d) holds the wave vectors k as whole numbers, ``parts`` names the faces."""
 

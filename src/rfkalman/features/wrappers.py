@@ -87,7 +87,7 @@ class Bubble(Recipe):
 bubble = Bubble
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Windowed(FeatureMap):
     """Features times the window of a domain, beta(x) phi_j(x), by the product rule.
 

@@ -24,7 +24,7 @@ from .kernels import fast as fast
 from .kernels import orthogonal as orthogonal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Analysis(Gaussian):
     """The belief after one batch of readings, and how it was reached.
 

@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import tee
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_count
 from ..core.errors import ShapeError
-from ..statespace.values import Gaussian, Observation
+from ..statespace.values import Gaussian, LinearStep, Observation
 from . import kalman
 from .batch import compressed_rows, eliminate, unit_noise_rows
 from .kernels import Batch, require_step
@@ -111,8 +113,8 @@ def _fixed_lag(
     for n, (item, belief) in enumerate(zip(items, kalman.run(prior, read, analyse), strict=False)):
         window.append((belief, item))
         if n >= lag:
-            *_, (A, b) = _futures([item for _, item in window], belief.dim)
-            yield n - lag, _learn(window[0][0], A, b, analyse)
+            *_, future = _futures([item for _, item in window], belief.dim)
+            yield n - lag, future.known_to(window[0][0], analyse)
     rest = list(window) if n < lag else list(window)[1:]
     smoothed = _backward([belief for belief, _ in rest], [item for _, item in rest], analyse)
     yield from enumerate(smoothed, start=max(0, n - lag + 1))
@@ -121,53 +123,55 @@ def _fixed_lag(
 def _backward(analyses: Sequence[Gaussian], items: Sequence[Batch], analyse: _Analyse) -> list[Gaussian]:
     """Every belief given all batches of ``items``; the last one is the filter's."""
     futures = _futures(items, analyses[-1].dim if analyses else 0)
-    smoothed = [_learn(belief, A, b, analyse) for belief, (A, b) in zip(reversed(analyses), futures, strict=False)]
-    return smoothed[::-1]
+    return [future.known_to(belief, analyse) for belief, future in zip(reversed(analyses), futures, strict=False)][::-1]
 
 
-def _futures(items: Sequence[Batch], r: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """What was read after each item, as rows that act on its state; from the last item, which has no future, back."""
-    A, b = np.zeros((0, r)), np.zeros(0)
-    yield A, b
-    for item in reversed(items[1:]):
-        A, b = _through_step(*_with_batch(A, b, item), item)
-        yield A, b
+def _futures(items: Sequence[Batch], r: int) -> Iterator[Future]:
+    """What was read after each item; from the last item, which has no future, back."""
+    future = Future(np.zeros((0, r)), np.zeros(0))
+    yield future
+    for step, obs, y in reversed(items[1:]):
+        future = future.before(obs, y).earlier(step)
+        yield future
 
 
-def _learn(belief: Gaussian, A: FloatArray, b: FloatArray, analyse: _Analyse) -> Gaussian:
-    return belief if b.size == 0 else analyse(belief, Observation(A, std=1.0), b)
+class Future(NamedTuple):
+    """All that later readings say of the state at one time, as at most r rows of unit noise: b = A z + noise."""
 
+    A: FloatArray
+    b: FloatArray
 
-def _with_batch(A: FloatArray, b: FloatArray, item: Batch) -> tuple[FloatArray, FloatArray]:
-    """Stack the batch of this time onto the future, and keep at most r rows."""
-    _, obs, y = item
-    r = A.shape[1]
-    H, data, _ = unit_noise_rows(obs, y, r)
-    A, b = np.vstack([A, H]), np.concatenate([b, data])
-    if b.size <= r:
-        return A, b
-    # What is left of b beyond the r rows does not depend on z: pure misfit, no information.
-    rows, data, _ = compressed_rows(A, b)
-    return rows, data
+    def before(self, obs: Observation, y: ArrayLike) -> Future:
+        """The future of the same time before a batch was read there."""
+        r = self.A.shape[1]
+        H, data, _ = unit_noise_rows(obs, y, r)
+        A, b = np.vstack([self.A, H]), np.concatenate([self.b, data])
+        if b.size > r:
+            # What is left of b beyond the r rows does not depend on z: pure misfit, no information.
+            A, b, _ = compressed_rows(A, b)
+        return Future(A, b)
 
+    def earlier(self, step: LinearStep | None) -> Future:
+        """The future of the time at which a step begins, given that of its end.
 
-def _through_step(A: FloatArray, b: FloatArray, item: Batch) -> tuple[FloatArray, FloatArray]:
-    """Rows about z_{n+1} as rows about z_n.
+        With z_{n+1} = F z_n + g + Q_root w the noise of the rows grows to
+        I + (A Q_root)(A Q_root)^T. Rather than factorising that matrix, w is
+        eliminated orthogonally from [A Q_root, A F | b - A g; I, 0 | 0], which squares nothing.
+        """
+        A, b = self
+        if step is None or b.size == 0:
+            return self
+        require_step(step, A.shape[1])
+        b = b if step.shift is None else b - A @ step.shift
+        rows = step.apply_adjoint(A)
+        if step.noise_root is None:
+            return Future(rows, b)
+        k = step.noise_root.shape[1]
+        carried = np.zeros((b.size + k, A.shape[1] + 1))
+        carried[: b.size, :-1], carried[: b.size, -1] = rows, b
+        _, _, turned = eliminate(np.vstack([A @ step.noise_root, np.eye(k)]), carried)
+        return Future(turned[k:, :-1], turned[k:, -1])
 
-    With z_{n+1} = F z_n + g + Q_root w the noise of the rows grows to
-    I + (A Q_root)(A Q_root)^T. Rather than factorising that matrix, w is
-    eliminated orthogonally from [A Q_root, A F | b - A g; I, 0 | 0], which squares nothing.
-    """
-    step = item[0]
-    if step is None or b.size == 0:
-        return A, b
-    require_step(step, A.shape[1])
-    b = b if step.shift is None else b - A @ step.shift
-    rows = step.apply_adjoint(A)
-    if step.noise_root is None:
-        return rows, b
-    k = step.noise_root.shape[1]
-    carried = np.zeros((b.size + k, A.shape[1] + 1))
-    carried[: b.size, :-1], carried[: b.size, -1] = rows, b
-    _, _, turned = eliminate(np.vstack([A @ step.noise_root, np.eye(k)]), carried)
-    return turned[k:, :-1], turned[k:, -1]
+    def known_to(self, belief: Gaussian, analyse: _Analyse = kalman.analyse) -> Gaussian:
+        """The filter's belief about that time, given what came later."""
+        return belief if self.b.size == 0 else analyse(belief, Observation(self.A, std=1.0), self.b)

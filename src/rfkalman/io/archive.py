@@ -28,7 +28,7 @@ from .. import propagators
 from ..core.checks import FloatArray, as_finite
 from ..core.codec import from_dict, to_dict
 from ..core.errors import ArchiveError
-from ..core.files import delete, part_of
+from ..core.files import whole
 from ..domains import Mesh
 from ..domains import restore as restore_domain
 from ..features.base import prefixed, restore, unprefixed
@@ -94,6 +94,18 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
     -------
     Path
         Where it was written.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> import pathlib, tempfile
+    >>> space = rk.whiten(rk.Heat(rod), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = pathlib.Path(folder) / "space.npz"
+    ...     _ = save(place, space)
+    ...     load(place).rank == space.rank
+    True
     """
     arrays: dict[str, Any] = {}
     header: dict[str, Any] = {"format": FORMAT, "version": VERSION}
@@ -115,21 +127,13 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
         )
     arrays["header"] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), dtype=np.uint8)
     target = Path(path)
-    # A name of our own, opened by open(): the file gets the permissions its user's other files have.
-    scratch = part_of(target)
-    try:
-        with open(scratch, "xb") as stream:
-            np.savez(stream, **arrays)
-        os.replace(scratch, target)
-    finally:
-        delete(scratch)
+    with whole(target) as (part,), open(part, "wb") as stream:
+        np.savez(stream, **arrays)
     return target
 
 
-def load(
-    path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Model | None = None
-) -> WhitenedSpace | Gaussian | Field | Assimilator:
-    """Read back what :func:`save` wrote; evaluations are bit-identical.
+def load(path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Model | None = None) -> Any:
+    """Read back what :func:`save` wrote, a value of the same kind; evaluations are bit-identical.
 
     Parameters
     ----------
@@ -140,6 +144,18 @@ def load(
     model : Model, optional
         Needed when the model of a saved assimilator, or its propagator, is of a
         class of its own; it must be the same model.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> import pathlib, tempfile
+    >>> space = rk.whiten(rk.Heat(rod), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-6)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = pathlib.Path(folder) / "space.npz"
+    ...     _ = save(place, space)
+    ...     load(place, pde=space.pde).transform.shape == space.transform.shape
+    True
     """
     header, arrays = _read(Path(path))
     kind = header.get("kind")
@@ -235,11 +251,9 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
         )
         for name, value in header["coefficients"].items()
     )
-    values: dict[str, Any] = {name: _tuples(header[name]) for name in _SPACE_VALUES if name != "breaks"}
-    breaks = _tuples(header.get("breaks", []))  # none in version 1
-    return WhitenedSpace(
-        pde=pde, features=features, terms=terms, health=header["health"], breaks=breaks, **values, **checked
-    )
+    written = {"breaks": []} | header  # none in version 1
+    values: dict[str, Any] = {name: _tuples(written[name]) for name in _SPACE_VALUES}
+    return WhitenedSpace(pde=pde, features=features, terms=terms, health=header["health"], **values, **checked)
 
 
 def _tuples(value: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,15 +13,23 @@ from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
 from ..core.errors import ShapeError
-from ..core.pieces import in_blocks
+from ..core.pieces import grid_points, in_blocks
+from ..core.show import Shown
+from ..pictures.plots import map_field
+from ..pictures.strokes import picture
 from ..space.space import Basis, WhitenedSpace
 from ..statespace.values import Gaussian, half_width
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _ROWS = 8192
+#: Points along the longest side of a picture in a notebook, by dimension.
+_NOTEBOOK = {1: 201, 2: 81, 3: 41}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Field:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Field(Shown):
     """The law of the field at one time. Everything is evaluated on demand, in blocks of points.
 
     Attributes
@@ -29,6 +38,15 @@ class Field:
     belief : Gaussian
         Law of the coefficients, of the space or of the space and its lifts.
     time : float
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> field = Field(space, rk.isotropic(1.0).on(space))
+    >>> field.mean([[0.5]]), field.std([[0.0]]) < 1e-12
+    (array([0.]), array([ True]))
     """
 
     space: WhitenedSpace
@@ -43,6 +61,10 @@ class Field:
                 "they belong to different spaces."
             )
 
+    def _summary(self) -> dict[str, object]:
+        spread = float(np.sqrt(self.total_variance()))
+        return {"time": self.time, "rms mean": self.norm(), "rms std": spread, "domain": self.space.pde.domain}
+
     @property
     def basis(self) -> Basis:
         """What the coefficients of ``belief`` multiply: the space, or the space and its lifts."""
@@ -54,12 +76,7 @@ class Field:
 
     def std(self, x: ArrayLike) -> FloatArray:
         """Posterior standard deviation at points, (N,)."""
-
-        def norm(points: FloatArray) -> FloatArray:
-            rows = self.basis(points) @ self.belief.root
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
-
-        return self._evaluated(norm, x)
+        return self._evaluated(lambda points: moments(self.basis(points), self.belief)[1], x)
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
         """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
@@ -127,29 +144,61 @@ class Field:
         """Domain average of the pointwise variance: the trace of the coefficient covariance."""
         return float(np.square(self.belief.root).sum())
 
-    def to_xarray(self, axes: Sequence[ArrayLike], names: Sequence[str] | None = None) -> Any:
-        """Mean and std on a grid as an ``xarray.Dataset`` (extra ``xarray``).
+    def plot(self, **options: Any) -> Figure:
+        """A picture of what is known: the mean, and how far to trust it (extra ``plot``).
+
+        In 1-D a profile with its credible band; in 2-D mean and standard deviation side by side; in 3-D both on three
+        planes. The options are those of :func:`rfkalman.pictures.map_field`: sensors, readings, unit, title, ...
+        """
+        return map_field(self, **options)
+
+    def _picture(self) -> str:
+        if find_spec("matplotlib") is None or find_spec("PIL") is None:
+            return ""
+        drawn = picture(self.plot(n=_NOTEBOOK[self.space.dimension]), "mean and standard deviation", 80)
+        return f'<img src="{drawn.address}" alt="{drawn.alt}" style="max-width:100%">'
+
+    def to_xarray(self, axes: int | Sequence[ArrayLike] = 101, names: Sequence[str] | None = None) -> Any:
+        """Mean and std on a grid as an ``xarray.Dataset`` (extra ``xarray``); NaN outside the domain.
 
         Parameters
         ----------
-        axes : sequence of (n_i,) array_like
-            Coordinates along each axis of the domain.
+        axes : int or sequence of (n_i,) array_like
+            Points along the longest side of the bounding box, or the coordinates along each axis.
         names : sequence of str, optional
             Names of the axes; x, y, z by default.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> pde = rk.Heat(rk.Ball([0.0, 0.0], 1.0))
+        >>> space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(60, length_scale=0.5)), 1e-6)
+        >>> data = rk.Field(space, rk.isotropic(1.0).on(space)).to_xarray(21)
+        >>> dict(data.sizes), bool(data["std"].sel(x=0.0, y=0.0) > 0.0), bool(data["std"][0, 0].isnull())
+        ({'x': 21, 'y': 21}, True, True)
         """
         try:
             import xarray as xr
         except ImportError as error:
             raise missing_extra("xarray", "xarray", "Field.to_xarray") from error
-        d = self.space.dimension
+        domain, d = self.space.pde.domain, self.space.dimension
+        if isinstance(axes, int):
+            counts = np.maximum(2, np.ceil((as_count("axes", axes, 2) - 1) * domain.side / domain.side.max()) + 1)
+            axes = [np.linspace(a, b, int(n)) for a, b, n in zip(domain.lower, domain.upper, counts, strict=True)]
         lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]
         labels = tuple("xyz"[:d] if names is None else names)
         if len(lines) != d or len(labels) != d:
             raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
-        shape = tuple(len(line) for line in lines)
-        x = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, d)
+        x = grid_points(lines)
+        inside = domain.contains(x)
+
+        def masked(values: FloatArray) -> tuple[tuple[str, ...], FloatArray]:
+            full = np.full(len(x), np.nan)
+            full[inside] = values
+            return labels, full.reshape([len(line) for line in lines])
+
         return xr.Dataset(
-            {"mean": (labels, self.mean(x).reshape(shape)), "std": (labels, self.std(x).reshape(shape))},
+            {"mean": masked(self.mean(x[inside])), "std": masked(self.std(x[inside]))},
             coords=dict(zip(labels, lines, strict=True)),
             attrs={"time": self.time, "rank": self.space.rank},
         )
@@ -157,6 +206,12 @@ class Field:
     def _evaluated(self, function: Callable[[FloatArray], FloatArray], x: ArrayLike) -> FloatArray:
         """A function of points, block by block: memory does not grow with their number times the rank."""
         return in_blocks(function, as_points("x", x, self.space.dimension), _ROWS)
+
+
+def moments(Psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation where the basis has the values ``Psi`` (N, r), each (N,)."""
+    rows = Psi @ belief.root
+    return Psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:

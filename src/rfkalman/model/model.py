@@ -17,6 +17,7 @@ from scipy.linalg import block_diag
 
 from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..propagators import CachedSteps, Exponential, Propagator
 from ..space.space import WhitenedSpace
 from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, as_noise_std
@@ -28,8 +29,8 @@ from .unknowns import Block, BoundBlock, declared_blocks, require_distinct
 _REMEMBERED_SENSORS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class UnknownReport(Shown):
     """What is known of one block: its values, their stds, and how much of the variance the data removed."""
 
     name: str
@@ -45,7 +46,7 @@ class UnknownReport:
         return f"{self.name}: {values}" + (f", ... ({self.mean.size} values)" if self.mean.size > 6 else "")
 
 
-class Model:
+class Model(Shown):
     """A linear-Gaussian state-space model of a field and of the unknowns that ride with it.
 
     Parameters
@@ -64,6 +65,15 @@ class Model:
         Latent sources and sensor offsets; unknown boundary values and sources come with the PDE.
 
     The state is (coefficients of the field, block after block).
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> model = Model(space, rk.isotropic(1.0), blocks=[rk.SensorOffset(["A"], std=0.2)])
+    >>> model.dim - space.rank, model.step(0.0, 0.1).F.shape == (model.dim, model.dim)
+    (1, True)
     """
 
     def __init__(
@@ -97,8 +107,13 @@ class Model:
         self._steps = CachedSteps(self.generator, self.propagator, anchor=self.start)
         self._seen: OrderedDict[tuple[object, ...], tuple[Observation, FloatArray | None]] = OrderedDict()
         self._lift = space.lift()
-        self._slices = _slices(space.rank, self.blocks)
+        #: Each block with its place in the state.
+        self.parts = _slices(space.rank, self.blocks)
         self._sealed = True
+
+    def _summary(self) -> dict[str, object]:
+        unknowns = {"unknowns": tuple(block.name for block in self.blocks)} if self.blocks else {}
+        return {"space": self.space, "propagator": self.propagator, "start": self.start, **unknowns}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_sealed", False):
@@ -164,7 +179,7 @@ class Model:
         mean[:r], root[:r] = belief.mean[:r], belief.root[:r]
         if self._lift is not None:
             mean[r:] += self._lift(t)
-        for block, part in self._slices:
+        for block, part in self.parts:
             if block.readout is not None:
                 mean[r:] += block.readout @ belief.mean[part]
                 root[r:] += block.readout @ belief.root[part]
@@ -174,7 +189,7 @@ class Model:
         """Each block's values under a belief at time ``t``, with how much of their variance the data removed."""
         self._require_own(belief)
         reports = {}
-        for block, part in self._slices:
+        for block, part in self.parts:
             prior = _alone(block, self.start, t)
             before = np.square(block.values @ prior).sum(axis=1)
             after = np.square(block.values @ belief.root[part]).sum(axis=1)
@@ -203,7 +218,7 @@ class Model:
         r = self.space.rank
         full = functional.matrix(self.space.frame)
         columns = [full[:, :r]]
-        for block, _ in self._slices:
+        for block, _ in self.parts:
             part = np.zeros((functional.n, block.dim))
             if block.readout is not None:
                 part += full[:, r:] @ block.readout

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from ..core.pieces import row_blocks
+from ..core.show import Shown
 from ..domains import Box, Domain
 from ..domains.base import require_inside
 from ..domains.pieces import unit_rule
@@ -28,8 +29,8 @@ from ..space.space import Basis
 _ROWS = 16384
 
 
-@dataclass(frozen=True, eq=False)
-class Functional(ABC):
+@dataclass(frozen=True, eq=False, repr=False)
+class Functional(Shown, ABC):
     """N linear readings of a field, and the names of their sensors."""
 
     n: int
@@ -79,6 +80,11 @@ def points(sensors: ArrayLike, ids: Sequence[str] | None = None) -> Functional:
         Inside the closed domain. N = 0 is a batch without readings.
     ids : sequence of str, optional
         Names of the sensors; they appear in errors and travel with the readings.
+
+    Examples
+    --------
+    >>> points([[0.2, 0.5], [0.7, 0.5]], ids=["A", "B"]).n
+    2
     """
     x = _positions("sensors", sensors)
     return _Points(len(x), _names(ids, len(x)), x)
@@ -93,6 +99,13 @@ def gradients(sensors: ArrayLike, direction: int | ArrayLike, ids: Sequence[str]
     direction : int, (d,) or (N, d) array_like
         The axis, or the vector the gradient is multiplied with (not normalised:
         pass -diffusivity times a unit vector for a heat flux).
+
+    Examples
+    --------
+    The flux through a wall of conductivity 2 at two heights:
+
+    >>> gradients([[0.0, 0.2], [0.0, 0.7]], direction=[-2.0, 0.0]).n
+    2
     """
     x = _positions("sensors", sensors)
     if isinstance(direction, (int, np.integer)):
@@ -115,6 +128,13 @@ def averages(lower: ArrayLike, upper: ArrayLike, ids: Sequence[str] | None = Non
 
     Where a box reaches across a notch, a hole or a curved wall, the average is over the part of it that lies in the
     domain; corners outside the bounding box of the domain are refused.
+
+    Examples
+    --------
+    The mean over a stretch of a rod:
+
+    >>> averages([[0.2]], [[0.4]]).n
+    1
     """
     a, b = _positions("lower", lower), _positions("upper", upper)
     if a.shape != b.shape:
@@ -145,7 +165,13 @@ def combine(weights: ArrayLike, functional: Functional) -> Functional:
 
 
 def stack(*functionals: Functional) -> Functional:
-    """One batch of readings of different kinds, in the order given."""
+    """One batch of readings of different kinds, in the order given.
+
+    Examples
+    --------
+    >>> stack(points([[0.2], [0.7]]), averages([[0.2]], [[0.4]])).n
+    3
+    """
     if not functionals:
         raise ShapeError("stack needs at least one functional.")
     _require_functionals("stack", *functionals)
@@ -157,7 +183,7 @@ def stack(*functionals: Functional) -> Functional:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Points(Functional):
     sensors: FloatArray
 
@@ -166,7 +192,7 @@ class _Points(Functional):
         return space(self.sensors)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Gradients(Functional):
     sensors: FloatArray
     direction: FloatArray
@@ -176,7 +202,7 @@ class _Gradients(Functional):
         return np.asarray(np.einsum("nd,dnr->nr", self.direction, space.gradient(self.sensors)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Averages(Functional):
     lower: FloatArray
     upper: FloatArray
@@ -224,7 +250,7 @@ class _Averages(Functional):
         return rows
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Sum(Functional):
     parts: tuple[tuple[float, Functional], ...]
 
@@ -232,7 +258,7 @@ class _Sum(Functional):
         return sum((factor * part.matrix(space) for factor, part in self.parts), np.zeros((self.n, space.rank)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Combination(Functional):
     weights: FloatArray
     base: Functional
@@ -241,7 +267,7 @@ class _Combination(Functional):
         return self.weights @ self.base.matrix(space)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Stack(Functional):
     parts: tuple[Functional, ...]
 

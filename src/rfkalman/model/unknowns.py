@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_positive, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..physics.conditions import Unknown
 from ..physics.sources import Shape
 from ..space.loads import warn_if_unresolved
@@ -25,8 +26,8 @@ from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from .priors import Sobolev
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundBlock:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BoundBlock(Shown):
     """A block on a space: k components with drift, noise and prior, and where they act.
 
     Attributes
@@ -83,7 +84,7 @@ class BoundBlock:
         return chosen @ self.values
 
 
-class Block(ABC):
+class Block(Shown, ABC):
     """An unknown stated without a space."""
 
     name: str
@@ -93,7 +94,7 @@ class Block(ABC):
         """The block in the coordinates of ``space``."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LatentSource(Block):
     """A source of known shape and unknown strength: strength(t) times shape(x) is added to du/dt.
 
@@ -106,6 +107,16 @@ class LatentSource(Block):
     process : Process, optional
         How the strength moves; ``Fixed()`` by default.
     name : str
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> leak = LatentSource(lambda x: x[:, 0], prior=2.0, name="leak")
+    >>> model = rk.Model(space, rk.isotropic(1.0), blocks=[leak])
+    >>> float(model.unknowns(model.initial, 0.0)["leak"].std[0])
+    2.0
     """
 
     shape: Shape
@@ -121,7 +132,7 @@ class LatentSource(Block):
         return replace(block, mean_push=frozen(strength.mean * load))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SourceField(Block):
     """A smooth random source with a correlation length and a correlation time, added to du/dt.
 
@@ -135,6 +146,15 @@ class SourceField(Block):
         Of the Sobolev prior in space.
     modes : int, optional
         Keep only this many of the strongest modes; by default those that carry all but a thousandth of the variance.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> model = rk.Model(space, rk.isotropic(1.0), blocks=[SourceField(std=0.5, length=0.3, time=1.0, modes=4)])
+    >>> model.dim - space.rank
+    4
     """
 
     std: float
@@ -163,7 +183,7 @@ class SourceField(Block):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SensorOffset(Block):
     """An offset of each named sensor, constant or drifting; it shows in that sensor's readings alone.
 
@@ -175,6 +195,15 @@ class SensorOffset(Block):
         Standard deviation of an offset at the start.
     process : Process, optional
         ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> model = rk.Model(space, rk.isotropic(1.0), blocks=[SensorOffset(["A", "B"], std=0.2)])
+    >>> model.unknowns(model.initial, 0.0)["offset"].std
+    array([0.2, 0.2])
     """
 
     sensors: Sequence[str]

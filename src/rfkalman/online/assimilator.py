@@ -6,6 +6,7 @@ It sees only a model. The belief moves forward in time; looking (``posterior``,
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_number
+from ..core.checks import FloatArray, as_nonnegative, as_number
 from ..core.errors import NoiseWarning, ShapeError, TimeError, ValueRangeError
+from ..core.show import Shown
 from ..filters import kalman
 from ..filters.kalman import Analysis
+from ..filters.smoother import Future
 from ..filters.steady import Recursion
 from ..model.field import Field
 from ..model.model import Model, UnknownReport
@@ -44,7 +47,7 @@ class Moment:
     log_evidence: float  # of this moment's batches
 
 
-class Assimilator:
+class Assimilator(Shown):
     """Holds the exact posterior of a field while readings arrive.
 
     Parameters
@@ -63,10 +66,22 @@ class Assimilator:
         Unknowns that ride with the field: latent sources, sensor offsets.
     reorder : float
         How long a reading may be late. Beliefs of the last ``reorder`` units of time
-        are kept (r x r numbers each), and late readings are replayed in order.
+        are kept (r x r numbers each), and late readings are replayed in order;
+        ``math.inf`` keeps all of them.
     constant_gain : bool
         Let fixed sensors at a fixed gap switch to a constant gain once the
         covariance is the Riccati fixed point to 1e-12.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> filt = Assimilator(space, prior=rk.Sobolev(std=2.0, length=0.2))
+    >>> filt.advance(0.5)
+    >>> _ = filt.observe(rk.points([[0.3], [0.6]]), [1.0, 1.2], noise_std=0.1)
+    >>> filt.posterior().mean([[0.3], [0.6]]).round(1)
+    array([1. , 1.2])
     """
 
     def __init__(
@@ -95,9 +110,7 @@ class Assimilator:
         if lag is not None:
             warnings.warn("lag is called reorder now, as in a problem file.", DeprecationWarning, stacklevel=2)
             reorder = lag
-        self.reorder = as_number("reorder", reorder)
-        if self.reorder < 0.0:
-            raise ValueRangeError(f"reorder must not be negative; got {self.reorder}.")
+        self.reorder = math.inf if reorder == math.inf else as_nonnegative("reorder", reorder)
         self._recursion = Recursion() if constant_gain else None
         belief = self.model.initial
         self._moments = [Moment(self.model.start, belief, (), belief, 0.0)]
@@ -105,6 +118,9 @@ class Assimilator:
         self._used = 0
         self._missing = 0
         self._warned = False
+
+    def _summary(self) -> dict[str, object]:
+        return {"time": self.time, **self.counts, "log evidence": self.log_evidence, "model": self.model}
 
     def state(self) -> dict[str, Any]:
         """All that a stopped filter needs beside its model to go on as if it had not stopped; see ``rk.save``."""
@@ -175,6 +191,39 @@ class Assimilator:
         t0, t1 = self._model_time(self.time), self._model_time(time)
         return self.model.field(self.belief if t1 == t0 else kalman.forecast(self.belief, self.model.step(t0, t1)), t1)
 
+    def smooth(self) -> list[Field]:
+        """The field at every time that is kept, given everything read up to now.
+
+        What later readings say of earlier times, from the base of the window of ``reorder`` on; the last is
+        :meth:`posterior`. With ``reorder=math.inf`` that is the whole record.
+
+        Examples
+        --------
+        >>> import math, rfkalman as rk
+        >>> pde = rk.Heat(rk.Interval(0.0, 1.0), 0.1)
+        >>> space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+        >>> filt = Assimilator(space, prior=rk.isotropic(1.0), reorder=math.inf)
+        >>> filt.advance(1.0)
+        >>> _ = filt.observe(rk.points([[0.5]]), [1.0], noise_std=0.1)
+        >>> [field.time for field in filt.smooth()], filt.smooth()[0].mean([[0.5]]) > 1.0
+        ([0.0, 1.0], array([ True]))
+        """
+        if not self.reorder:
+            raise ValueRangeError(
+                "smooth() needs what was read, and reorder = 0 keeps none of it: give the Assimilator a reorder that "
+                "covers the times to be smoothed, or math.inf for all."
+            )
+        future = Future(np.zeros((0, self.model.dim)), np.zeros(0))
+        found = []
+        for i in reversed(range(len(self._moments))):
+            moment, t = self._moments[i], self._model_time(self._moments[i].time)
+            found.append(self.model.field(future.known_to(moment.left), t))
+            for obs, y in reversed(moment.batches):
+                future = future.before(obs, y)
+            if i:
+                future = future.earlier(self.model.step(self._model_time(self._moments[i - 1].time), t))
+        return found[::-1]
+
     # -- what moves it ------------------------------------------------------------------------------------------------
 
     def advance(self, t: float) -> None:
@@ -220,7 +269,10 @@ class Assimilator:
         self._require_in_time(when)
         obs = self.model.observe(functional, self._model_time(when), noise_std=noise_std, noise_cov=noise_cov)
         values = _checked_readings(functional, readings)
-        suspicious = not self._warned and _is_suspicious(values, noise_std, noise_cov)
+        doubt = None if self._warned else _doubt(values, noise_std, noise_cov)
+        if doubt is not None:
+            # Before anything moves: whoever turns warnings into errors has not assimilated the batch.
+            warnings.warn(doubt, NoiseWarning, stacklevel=2)
         before = list(self._moments)
         try:
             later = self._rewind(when)
@@ -230,19 +282,10 @@ class Assimilator:
                 self._move(old.time)
                 for batch in old.batches:
                     self._take_in(*batch)
-            if suspicious:
-                # Whoever turns warnings into errors has not assimilated the batch.
-                warnings.warn(
-                    f"noise is {_smallest_noise(noise_std, noise_cov):.2g} beside readings of size "
-                    f"{float(np.nanmax(np.abs(values))):.2g}: noise_std is a standard deviation in the units of the "
-                    "field; was a variance given, or another unit?",
-                    NoiseWarning,
-                    stacklevel=2,
-                )
         except BaseException:
             self._moments = before
             raise
-        self._warned = self._warned or suspicious
+        self._warned = self._warned or doubt is not None
         self._used += post.n_used
         self._missing += values.size - post.n_used
         self._forget(self._horizon)
@@ -337,13 +380,14 @@ def _checked_readings(functional: Functional, readings: ArrayLike) -> FloatArray
     return values
 
 
-def _smallest_noise(noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> float:
-    if noise_std is not None:
-        return float(np.min(np.asarray(noise_std, dtype=np.float64), initial=np.inf))
-    return float(np.sqrt(np.min(np.diagonal(np.asarray(noise_cov, dtype=np.float64)), initial=np.inf)))
-
-
-def _is_suspicious(values: FloatArray, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> bool:
-    finite = values[np.isfinite(values)]
-    size = float(np.abs(finite).max(initial=0.0))
-    return _smallest_noise(noise_std, noise_cov) < _SUSPICIOUS_NOISE * size
+def _doubt(values: FloatArray, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> str | None:
+    """What speaks against a noise that is tiny beside its readings; None: nothing does."""
+    stds = np.sqrt(np.diagonal(np.asarray(noise_cov, float))) if noise_std is None else np.asarray(noise_std, float)
+    noise = float(stds.min(initial=np.inf))
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    if noise >= _SUSPICIOUS_NOISE * size:
+        return None
+    return (
+        f"noise is {noise:.2g} beside readings of size {size:.2g}: noise_std is a standard deviation in the units of "
+        "the field; was a variance given, or another unit?"
+    )

@@ -4,8 +4,8 @@ Three questions, kept apart. *What is it?* (:meth:`Judge.examine`): unknown sens
 outside, missing, out of range, before the start; a function of the reading and the
 problem. *When is it?* (:class:`Watermark`): in its turn or late; a function of the
 readings before it in their order of arrival. *Does it count?* (:meth:`Judge.select`,
-:meth:`Judge.gated`): duplicate or gated; a function of its batch and of what was
-predicted.
+:meth:`Judge.passes`, :meth:`Judge.settle`): duplicate or gated; a function of its
+batch and of what was predicted.
 
 Time moves by quorum (:class:`Watermark`): it has reached t when the latest readings
 of two sensors have, or the last two readings of a sensor that is heard alone. One
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -168,11 +168,24 @@ class Judge:
         kept[1:] = np.diff(sensor[order]) != 0
         return order, kept
 
-    def gated(self, value: FloatArray, predicted: FloatArray, std: FloatArray) -> Mask:
-        """Which values lie beyond the gate."""
+    def passes(self, value: FloatArray, predicted: FloatArray, std: FloatArray) -> Mask:
+        """Which values lie inside the gate."""
         if self.gate is None:
-            return np.zeros(len(value), dtype=np.bool_)
-        return np.asarray(~(np.abs(value - predicted) <= self.gate * std))
+            return np.ones(len(value), dtype=np.bool_)
+        return np.asarray(np.abs(value - predicted) <= self.gate * std)
+
+    def settle(self, kept: Mask, good: Mask, time_ns: IntArray, value: FloatArray) -> tuple[IntArray, list[str | None]]:
+        """Status and reason of the readings of a batch, ordered by :meth:`select`; of those kept the good are used."""
+        status = np.full(len(kept), Status.DUPLICATE, dtype=np.int64)
+        status[kept] = np.where(good, Status.USED, Status.GATED)
+        reason: list[str | None] = [None] * len(kept)
+        winner = np.flatnonzero(kept)[np.cumsum(kept) - 1]
+        for i in np.flatnonzero(status != Status.USED).tolist():
+            if kept[i]:
+                reason[i] = f"beyond {self.gate:g} predictive standard deviations"
+            else:
+                reason[i] = self.duplicate_reason(time_ns[i], value[i], time_ns[winner[i]], value[winner[i]])
+        return status, reason
 
     @staticmethod
     def duplicate_reason(when: int, value: float, kept_when: int, kept_value: float) -> str:
@@ -210,10 +223,6 @@ class Watermark:
     def reached(self) -> int:
         """The same as a number; ``NEVER`` before the first."""
         return NEVER if self.at is None else self.at
-
-    def copy(self) -> Watermark:
-        """One that can be moved while this one stays."""
-        return replace(self, ahead=dict(self.ahead))
 
     def floor(self, reorder_ns: int | None) -> int:
         """Batch time below which a reading is late."""
@@ -273,24 +282,37 @@ class Watermark:
         return cls(at, {int(s): int(b) for s, b in ahead}, (who, many, last), behind, moves)
 
 
-def before_leap(batches: Sequence[int], ahead_ns: int) -> int | None:
-    """The batch before a leap that only the last one or two batches have made; None where there is none.
+def without_leap(end_ns: int, batches: Sequence[int], n_after: Callable[[int], int], ahead_ns: int) -> int:
+    """How far time is believed: to ``end_ns``, or to the batch before a leap that one or two last readings have made.
 
-    A leap is longer than ``ahead_ns``, than three usual pauses and than every pause before it.
+    Parameters
+    ----------
+    end_ns : int
+    batches : sequence of int
+        The latest batches of all sensors, in order.
+    n_after : callable
+        How many readings belong to batches after a time.
+    ahead_ns : int
+        A leap is longer than this, than three usual pauses and than every pause before it.
 
     Examples
     --------
-    >>> before_leap([7, 8, 9, 10, 90, 91], 2), before_leap([7, 8, 9, 10, 11], 2)
-    (10, None)
+    >>> without_leap(91, [7, 8, 9, 10, 90, 91], lambda batch: 2, ahead_ns=2)
+    10
+    >>> without_leap(11, [7, 8, 9, 10, 11], lambda batch: 1, ahead_ns=2)
+    11
     """
-    times = np.array(batches, dtype=np.int64)
     for n_last in (2, 1):
-        pauses = np.diff(times[: times.size - n_last])
-        if pauses.size > 1:
-            leap = int(times[-n_last]) - int(times[-n_last - 1])
-            if leap > max(ahead_ns, 3 * int(np.median(pauses)), int(pauses.max())):
-                return int(times[-n_last - 1])
-    return None
+        pauses = np.diff(batches[:-n_last])
+        if pauses.size > 1 and _is_leap(batches[-n_last] - batches[-n_last - 1], pauses, ahead_ns):
+            before = batches[-n_last - 1]
+            return before if before < end_ns and n_after(before) <= 2 else end_ns
+    return end_ns
+
+
+def _is_leap(pause: int, before: IntArray, ahead_ns: int) -> bool:
+    """Whether a pause is longer than can be believed, than three usual ones and than every one before it."""
+    return pause > max(ahead_ns, 3 * int(np.median(before)), int(before.max()))
 
 
 def trusted_end(quorum_ns: int | None, own: Sequence[int], network: Sequence[int], ahead_ns: int) -> int | None:
@@ -315,16 +337,14 @@ def trusted_end(quorum_ns: int | None, own: Sequence[int], network: Sequence[int
     >>> trusted_end(10, [8, 9, 10, 11], [], 2), trusted_end(10, [7, 8, 9, 10, 90], [], 2)
     (11, 10)
     """
-    times = np.array(own, dtype=np.int64)
-    beyond = times.size if quorum_ns is None else int(np.count_nonzero(times > quorum_ns))
+    reached = NEVER if quorum_ns is None else quorum_ns
+    beyond = sum(batch > reached for batch in own)
     if not beyond:
         return quorum_ns
     for n_last in range(min(2, beyond), 0, -1):
-        earlier = times[: times.size - n_last]
-        pauses = np.diff(earlier) if earlier.size > 3 else np.diff(np.array(network, dtype=np.int64))
-        before = max(NEVER if quorum_ns is None else quorum_ns, int(earlier[-1]) if earlier.size else NEVER)
-        if pauses.size and before > NEVER:
-            bound = max(ahead_ns, 3 * int(np.median(pauses)), int(pauses.max()))
-            if int(times[-n_last]) - before > bound:
-                return before
-    return int(times[-1])
+        earlier = own[:-n_last]
+        pauses = np.diff(earlier if len(earlier) > 3 else network)
+        before = max([reached, *earlier[-1:]])
+        if pauses.size and before > NEVER and _is_leap(own[-n_last] - before, pauses, ahead_ns):
+            return before
+    return own[-1]

@@ -18,13 +18,20 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_count, as_finite, as_increasing, assign
 from ..core.codec import coded
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class modulated:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class modulated(Shown):
     """A coefficient that changes in time by a factor: ``base`` as usual, times ``factor(t)``.
 
     The operator is assembled once; a new time only changes the weight of its term.
+
+    Examples
+    --------
+    >>> daily = modulated(0.5, lambda t: 1.0 + 0.2 * t)
+    >>> daily.base * daily.factor(1.0)
+    0.6
     """
 
     base: Any
@@ -36,8 +43,8 @@ class modulated:
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class layers:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class layers(Shown):
     """A coefficient that is constant in layers along an axis.
 
     Parameters
@@ -62,7 +69,8 @@ class layers:
     def __post_init__(self) -> None:
         cuts = as_increasing("interfaces", self.interfaces)
         assign(self, axis=as_count("axis", self.axis, 0), interfaces=cuts)
-        assign(self, values=as_finite("values", self.values, (cuts.size + 1,)))
+        remedy = f"{cuts.size} interfaces make {cuts.size + 1} layers."
+        assign(self, values=as_finite("values", self.values, (cuts.size + 1,), remedy))
 
     @property
     def breaks(self) -> tuple[tuple[int, FloatArray], ...]:
@@ -73,9 +81,16 @@ class layers:
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class profile:
-    """A coefficient given at knots along an axis, linear in between (in its logarithm with ``log=True``)."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class profile(Shown):
+    """A coefficient given at knots along an axis, linear in between (in its logarithm with ``log=True``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> profile(0, [0.0, 1.0], [1.0, 3.0])(np.array([[0.5]]))
+    array([2.])
+    """
 
     axis: int
     knots: ArrayLike
@@ -100,9 +115,16 @@ class profile:
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class inclusion:
-    """A coefficient with another value inside an axis-parallel box."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class inclusion(Shown):
+    """A coefficient with another value inside an axis-parallel box.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> inclusion([0.2, 0.2], [0.4, 0.4], inside=10.0, outside=1.0)(np.array([[0.3, 0.3], [0.8, 0.3]]))
+    array([10.,  1.])
+    """
 
     lower: ArrayLike
     upper: ArrayLike

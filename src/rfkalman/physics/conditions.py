@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,13 +23,14 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_increasing, as_number, as_positive, as_values, assign
 from ..core.codec import coded
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
 
 for _process in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk):
     coded(_process)
 
 
-class Condition:
+class Condition(Shown):
     """What holds on a part of the boundary."""
 
     __slots__ = ()
@@ -39,10 +40,15 @@ class Condition:
         """What enters through the weak form: a value, and the weight of its integral; None where nothing does."""
         return None
 
+    @property
+    def exchange(self) -> float | None:
+        """The factor of the field itself in the weak form, length / time; None where it does not enter."""
+        return None
+
 
 @partial(coded, mark="times")
-@dataclass(frozen=True, slots=True, eq=False)
-class TimeSeries:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TimeSeries(Shown):
     """Values at times, linear in between and constant beyond the ends.
 
     Parameters
@@ -60,6 +66,10 @@ class TimeSeries:
 
     times: FloatArray
     values: FloatArray
+
+    if TYPE_CHECKING:
+
+        def __init__(self, times: ArrayLike, values: ArrayLike) -> None: ...
 
     def __post_init__(self) -> None:
         times = as_increasing("times", self.times, "Sort the series and drop repeated times.")
@@ -84,6 +94,12 @@ class Unknown(Condition):
     length : float, optional
         Correlation length along the part, in the units of the coordinates; by
         default the part has one common value.
+
+    Examples
+    --------
+    >>> wall = Unknown((10.0, 2.0), RandomWalk(std=0.5))
+    >>> wall.mean, wall.std
+    (10.0, 2.0)
     """
 
     prior: float | tuple[float, float]
@@ -117,7 +133,13 @@ Value = float | Callable[[FloatArray, float], ArrayLike] | TimeSeries | Unknown
 @coded
 @dataclass(frozen=True, slots=True)
 class Dirichlet(Condition):
-    """The field is held at ``value``."""
+    """The field is held at ``value``.
+
+    Examples
+    --------
+    >>> Dirichlet(TimeSeries([0.0, 1.0], [10.0, 14.0])).value(0.5)
+    12.0
+    """
 
     value: Value = 0.0
 
@@ -128,7 +150,13 @@ class Dirichlet(Condition):
 @coded
 @dataclass(frozen=True, slots=True)
 class Neumann(Condition):
-    """The flux n . A grad u is given, positive into the domain; zero is an insulated wall."""
+    """The flux n . A grad u is given, positive into the domain; zero is an insulated wall.
+
+    Examples
+    --------
+    >>> Neumann().flux
+    0.0
+    """
 
     flux: Value = 0.0
 
@@ -151,6 +179,11 @@ class Robin(Condition):
         Transfer coefficient, length / time; not negative.
     ambient : Value
         What the field would relax to.
+
+    Examples
+    --------
+    >>> Robin(2.0, ambient=15.0)
+    Robin(coefficient=2.0, ambient=15.0)
     """
 
     coefficient: float
@@ -166,11 +199,21 @@ class Robin(Condition):
     def natural(self) -> tuple[Value, float]:
         return self.ambient, self.coefficient
 
+    @property
+    def exchange(self) -> float:
+        return self.coefficient
+
 
 @coded
 @dataclass(frozen=True, slots=True)
 class Periodic(Condition):
-    """The field continues on the partner part (``"x-"`` with ``"x+"``)."""
+    """The field continues on the partner part (``"x-"`` with ``"x+"``).
+
+    Examples
+    --------
+    >>> {"x-": Periodic("x+"), "x+": Periodic("x-")}["x-"].partner
+    'x+'
+    """
 
     partner: str
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_number, as_values, assign, frozen, renamed
 from ..core.codec import FUNCTION, to_dict
 from ..core.errors import DefinitenessError, ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..domains import Domain
 from .coefficients import breaks_of, modulated
 from .conditions import Condition, Dirichlet, Periodic, Unknown, evaluate
@@ -33,8 +34,8 @@ SpaceFunction = Callable[[FloatArray], ArrayLike]
 SpaceTimeFunction = Callable[[FloatArray, float], ArrayLike]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearPDE:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LinearPDE(Shown):
     """A linear parabolic equation on a domain.
 
     Parameters
@@ -81,6 +82,21 @@ class LinearPDE:
     sources: Sequence[Source] = ()
     #: The condition on each boundary part; an ``Unknown`` holds the field at an unknown value.
     conditions: Mapping[str, Condition] = field(init=False, repr=False)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            domain: Domain,
+            diffusion: ArrayLike | SpaceFunction | modulated = 1.0,
+            velocity: ArrayLike | SpaceFunction | modulated | None = None,
+            reaction: float | SpaceFunction | modulated = 0.0,
+            source: float | SpaceTimeFunction | None = None,
+            boundary: Condition | Mapping[str, Condition] = ...,
+            conservative: bool = False,
+            factors: Mapping[str, Callable[[float], float]] = ...,
+            sources: Sequence[Source] = (),
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
@@ -220,29 +236,40 @@ PROBE_TIMES = (0.0, 0.37, 1.9)
 @renamed(diffusivity="diffusion")
 def Heat(
     domain: Domain,
-    diffusion: float | FloatArray | SpaceFunction = 1.0,
+    diffusion: ArrayLike | SpaceFunction | modulated = 1.0,
     source: float | SpaceTimeFunction | None = None,
     boundary: Condition | Mapping[str, Condition] | None = None,
 ) -> LinearPDE:
-    """The heat equation du/dt = div(diffusion grad u) + source."""
+    """The heat equation du/dt = div(diffusion grad u) + source.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Interval
+    >>> Heat(Interval(0.0, 2.0), diffusion=0.5).diffusion
+    0.5
+    """
     return LinearPDE(domain, diffusion, source=source, boundary=Dirichlet(0.0) if boundary is None else boundary)
 
 
 @renamed(diffusivity="diffusion")
 def AdvectionDiffusion(
     domain: Domain,
-    diffusion: float | FloatArray | SpaceFunction,
-    velocity: ArrayLike | SpaceFunction,
+    diffusion: ArrayLike | SpaceFunction | modulated,
+    velocity: ArrayLike | SpaceFunction | modulated,
     source: float | SpaceTimeFunction | None = None,
     boundary: Condition | Mapping[str, Condition] | None = None,
 ) -> LinearPDE:
-    """Transport with diffusion, du/dt = div(diffusion grad u) - velocity . grad u + source."""
+    """Transport with diffusion, du/dt = div(diffusion grad u) - velocity . grad u + source.
+
+    Examples
+    --------
+    >>> from rfkalman.domains import Interval
+    >>> river = AdvectionDiffusion(Interval(0.0, 10.0), diffusion=0.2, velocity=[1.0])
+    >>> river.is_symmetric, river.velocity
+    (False, array([1.]))
+    """
     return LinearPDE(
-        domain,
-        diffusion,
-        velocity=velocity,  # type: ignore[arg-type]
-        source=source,
-        boundary=Dirichlet(0.0) if boundary is None else boundary,
+        domain, diffusion, velocity=velocity, source=source, boundary=Dirichlet(0.0) if boundary is None else boundary
     )
 
 

@@ -9,8 +9,9 @@ times a strength needs that once: only the strength moves in time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.codec import coded
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..domains import Domain
 from .conditions import TimeSeries, Unknown, checked_value
 
@@ -41,6 +43,10 @@ class Bump:
 
     centre: tuple[float, ...]
     width: float
+
+    if TYPE_CHECKING:
+
+        def __init__(self, centre: Sequence[float], width: float) -> None: ...
 
     def __post_init__(self) -> None:
         assign(self, centre=tuple(as_finite("centre", self.centre, (None,)).tolist()))
@@ -71,8 +77,8 @@ Shape = Bump | Callable[[FloatArray], ArrayLike]
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Source(Shown):
     """A source of known shape: strength(t) times shape(x) is added to du/dt.
 
     Parameters

@@ -6,7 +6,7 @@ import difflib
 import math
 import warnings
 from collections.abc import Set
-from dataclasses import replace
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,13 @@ from ..model.unknowns import Block, SensorOffset, SourceField
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
-from ..physics.sources import Bump, Source
+from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
-from .codec import condition_of, diffusion_of, domain_of, value_of
-from .errors import several
-from .schema import VelocityTable, dotted
-from .tables import missing_files, moment_ns, moments, read_sensors, time_series, written
+from .schema import Physics, Series, VelocityTable
+from .section import Key, dotted, several
+from .tables import moment_ns, moments, read_sensors, time_series, unusable_files
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -47,10 +46,10 @@ def build(problem: Problem) -> Setup:
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
             raise
-        key = problem.most_extreme()
+        key, number = problem.most_extreme()
         raise problem.error(
             key,
-            f"with {problem.number(key):.3g} here the model goes beyond what this machine can compute "
+            f"with {number:.3g} here the model goes beyond what this machine can compute "
             f"({error!s:.100}). It is the largest or smallest number of the problem: is it a slip, or its unit?",
         ) from error
 
@@ -63,13 +62,13 @@ def _built(written: Problem, problem: Problem) -> Setup:
         raise ProblemError(complaints, problem.file)
     clock, domain = seen["time"], seen["domain"]
     sensors = _sensors(problem, domain, seen["sensors"], warned)
-    sources = _bumps(problem, domain, sensors, notes)
-    pde = _pde(problem, domain, clock, sources, notes)
+    bumps = _bumps(problem, domain, sensors, notes)
+    pde = _pde(problem, domain, clock, bumps, notes)
     length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
-    space, said = space_of(problem, pde, length, [bump for _, bump in sources], int(sensors.inside.sum()), notes)
+    space, said = space_of(problem, pde, length, bumps, int(sensors.inside.sum()), notes)
     warned += said
     model = _model(problem, space, length, sensors, notes, warned)
-    _remark_on_sensors(problem, pde, sensors, warned)
+    _remark_on_sensors(pde, sensors, warned)
     _remark_on_jumps(problem, pde, warned)
     low, high = problem.input.range or (-math.inf, math.inf)
     return Setup(
@@ -107,13 +106,13 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
     readable : set of str, optional
         The sections that can be read; all by default.
     """
-    complaints = missing_files(problem)
+    complaints = unusable_files(problem)
     absent = {complaint.key.partition(".")[0] for complaint in complaints}
     seen: dict[str, Any] = {}
     for name, needed, look in (
         ("zone", {"time"}, moments),
         ("time", {"time", "input"}, _clock),
-        ("domain", {"domain", "sensors"}, domain_of),
+        ("domain", {"domain", "sensors"}, lambda problem: problem.domain.build(problem)),
         ("sensors", {"domain", "sensors", "field"}, read_sensors),
     ):
         if (readable is None or needed <= readable) and name not in absent:
@@ -130,35 +129,26 @@ def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list
 
 
 def _clock(problem: Problem) -> Clock:
-    time = problem.time
+    time, given = problem.time, problem.input
     unit_ns = problem.units.nanoseconds(time.unit)
-
-    def ns(duration: float | None) -> int | None:
-        return None if duration is None else round(duration * unit_ns)
-
-    step_ns = ns(time.step)
-    if step_ns == 0:
-        raise problem.error("time.step", f"{time.step:g} {time.unit} is shorter than a nanosecond.")
-    if step_ns is not None and step_ns > 10**18:
-        raise problem.error(
-            "time.step", f"{time.step:g} {time.unit} is longer than 30 years; a batch is what is read together."
-        )
     # A file that is silent and one that says 0 mean different things, and have the same canonical form as ever.
-    reorder_ns = ns(time.reorder) if "reorder" in time.model_fields_set else None
-    ahead_ns = ns(time.ahead)
-    if ahead_ns is None:
-        ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000)
-    rule = moments(problem)
-    if time.start is not None:
-        origin = moment_ns(problem, "time.start", time.start, rule)
-        return Clock(time.zone, origin, unit_ns, step_ns, reorder_ns, ahead_ns)
-    if problem.input.time_unit is None or problem.input.time_since is not None:
+    reorder = time.reorder if "reorder" in time.model_fields_set else None
+    step_ns, reorder_ns, ahead_ns = (
+        None if span is None else round(span * unit_ns) for span in (time.step, reorder, time.ahead)
+    )
+    if step_ns is not None and not 0 < step_ns <= 10**18:
+        wrong = "longer than 30 years; a batch is what is read together" if step_ns else "shorter than a nanosecond"
+        raise problem.error("time.step", f"{time.step:g} {time.unit} is {wrong}.")
+    if time.start is None and (given.time_unit is None or given.time_since is not None):
         raise problem.error(
             "time.start",
             "is needed: the date at which the prior holds, such as '2024-05-01T00:00Z'. Where the "
             "times of readings are numbers since the start, give input.time_unit instead.",
         )
-    return Clock(time.zone, 0, unit_ns, step_ns, reorder_ns, ahead_ns, relative=True)
+    origin_ns = 0 if time.start is None else moment_ns(problem, "time.start", time.start, moments(problem))
+    if ahead_ns is None:
+        ahead_ns = max(step_ns or 0, reorder_ns or 0, 300_000_000_000)
+    return Clock(time.zone, origin_ns, unit_ns, step_ns, reorder_ns, ahead_ns, relative=time.start is None)
 
 
 def _input(problem: Problem, clock: Clock, sensors: SensorTable) -> InputPlan:
@@ -166,26 +156,20 @@ def _input(problem: Problem, clock: Clock, sensors: SensorTable) -> InputPlan:
     if given.time_since is not None:
         origin_ns = moment_ns(problem, "input.time_since", given.time_since, moments(problem))
     factor, shift = (1.0, 0.0) if given.unit is None else problem.units.affine(given.unit)
-    return InputPlan(
-        files=tuple(problem.path(name) for name in given.files),
-        format=given.format,
-        time=given.time,
-        sensor=None if given.layout == "wide" else given.sensor,
-        value=given.value,
-        columns=dict(given.columns),
-        known=sensors.ids if given.layout == "wide" and not given.columns else None,
-        where=dict(given.where),
-        missing=tuple(given.missing),
-        zone=clock.zone,
-        number_ns=None if given.time_unit is None else problem.units.nanoseconds(given.time_unit),
-        factor=factor,
-        shift=shift,
-        delimiter=given.delimiter,
-        origin_ns=origin_ns,
-        dates=given.dates,
-        exclude=tuple(problem.sensors.exclude),
-        **written(given),
-    )
+    same = given.model_dump(include={plan.name for plan in fields(InputPlan)}, exclude_none=True)
+    changed = {
+        "files": tuple(problem.path(name) for name in given.files),
+        "sensor": None if given.layout == "wide" else given.sensor,
+        "known": sensors.ids if given.layout == "wide" and not given.columns else None,
+        "missing": tuple(given.missing),
+        "zone": clock.zone,
+        "number_ns": None if given.time_unit is None else problem.units.nanoseconds(given.time_unit),
+        "factor": factor,
+        "shift": shift,
+        "origin_ns": origin_ns,
+        "exclude": tuple(problem.sensors.exclude),
+    }
+    return InputPlan(**same | changed)
 
 
 def _output(problem: Problem, clock: Clock) -> OutputPlan:
@@ -194,14 +178,9 @@ def _output(problem: Problem, clock: Clock) -> OutputPlan:
         clock.from_model(t) if isinstance(t, float) else moment_ns(problem, f"output.maps[{i}]", t, rule)
         for i, t in enumerate(given.maps)
     ]
-    return OutputPlan(
-        folder=problem.path(given.folder),
-        map_times_ns=tuple(times),
-        map_every_ns=None if given.every is None else max(1, round(given.every * clock.unit_ns)),
-        thresholds=tuple(given.thresholds),
-        level=given.level,
-        resolution=given.resolution,
-    )
+    every_ns = None if given.every is None else max(1, round(given.every * clock.unit_ns))
+    folder, thresholds = problem.path(given.folder), tuple(given.thresholds)
+    return OutputPlan(folder, tuple(times), every_ns, thresholds, given.level, given.resolution)
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
@@ -214,8 +193,6 @@ def _sensors(
     warned: list[str],
 ) -> SensorTable:
     ids, coords, noise, offset = read
-    if coords.shape[1] != domain.dimension:
-        raise problem.error("sensors", f"have {coords.shape[1]} coordinates, but the domain has {domain.dimension}.")
     inside = np.asarray(domain.contains(coords), dtype=np.bool_)
     outside = [name for name, within in zip(ids, inside, strict=True) if not within]
     if outside:
@@ -233,15 +210,12 @@ def _sensors(
     return SensorTable(ids, coords, noise, inside, offset)
 
 
-def _remark_on_sensors(problem: Problem, pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
+def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) -> None:
     """Sensors on the boundary read what the condition there says: nothing new where it is a known value."""
     domain, x = pde.domain, sensors.coords
-    touching = np.zeros(sensors.n, dtype=np.bool_)
-    for axis in range(domain.dimension):
-        for sign in (-1.0, 1.0):
-            moved = x.copy()
-            moved[:, axis] += sign * 1e-6 * domain.side[axis]
-            touching |= sensors.inside & ~np.asarray(domain.contains(moved), dtype=np.bool_)
+    steps = 1e-6 * np.diag(domain.side)
+    beyond = [~np.asarray(domain.contains(x + step), dtype=np.bool_) for step in (*-steps, *steps)]
+    touching = sensors.inside & np.any(beyond, axis=0)
     known = any(isinstance(c, Dirichlet) and not isinstance(c.value, Unknown) for c in pde.conditions.values())
     if touching.any():
         names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
@@ -253,65 +227,54 @@ def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> Non
     """A wall held far from where the prior puts the field is a jump at the start, which no smooth basis follows."""
     mean, std, unit = problem.prior.mean, problem.prior.std, problem.field.unit
     for part, condition in pde.conditions.items():
-        if isinstance(condition, Dirichlet) and isinstance(condition.value, float):
-            apart = abs(condition.value - mean)
-            if apart > 4.0 * std:
-                warned.append(
-                    f"the part {part!r} is held at {condition.value:.4g} {unit}, but the prior puts the field at "
-                    f"{mean:.4g} +- {std:.2g} {unit}: at the start the field jumps there. Check the prior."
-                )
+        held = condition.value if isinstance(condition, Dirichlet) else None
+        if isinstance(held, float) and abs(held - mean) > 4.0 * std:
+            warned.append(
+                f"the part {part!r} is held at {held:.4g} {unit}, but the prior puts the field at "
+                f"{mean:.4g} +- {std:.2g} {unit}: at the start the field jumps there. Check the prior."
+            )
 
 
 # -- what governs -----------------------------------------------------------------------------------------------------
 
 
-def _pde(
-    problem: Problem, domain: Domain, clock: Clock, sources: list[tuple[int, Bump]], notes: list[str]
-) -> LinearPDE:
-    physics, velocity = problem.physics, problem.physics.velocity
+def _pde(problem: Problem, domain: Domain, clock: Clock, bumps: list[Bump], notes: list[str]) -> LinearPDE:
+    def read(at: Key, value: Any, kind: str) -> Any:
+        return time_series(problem, dotted(at), value, kind, clock) if isinstance(value, Series) else value
+
+    physics: Physics = problem.physics.replaced(read, ("physics",))
+    velocity: Any = physics.velocity
     if isinstance(velocity, VelocityTable):
-        factor = time_series(problem, "physics.velocity.factor", velocity.factor, "factor", clock)
-        velocity = modulated(velocity.value, factor)  # type: ignore[assignment]
-    conditions = {
-        name: condition_of(problem, dotted(("physics", "boundary", name)), condition, clock)
-        for name, condition in physics.boundary.items()
-    }
-    if not conditions:
+        velocity = modulated(velocity.value, velocity.factor)  # type: ignore[arg-type]
+    if not physics.boundary:
         notes.append("physics.boundary was not given: nothing passes through the boundary (flux = 0 everywhere).")
+    with problem.blaming("physics.diffusion"):
+        diffusion = physics.coefficient(domain, problem.axes)
     with problem.blaming("physics"):
         return LinearPDE(
             domain,
-            diffusion=diffusion_of(problem, domain),
-            velocity=velocity,  # type: ignore[arg-type]
+            diffusion=diffusion,
+            velocity=velocity,
             reaction=physics.reaction,
             source=physics.source,
-            boundary=conditions or Neumann(0.0),
+            boundary={name: given.build() for name, given in physics.boundary.items()} or Neumann(0.0),
             conservative=physics.conservative,
-            sources=[_source(problem, i, bump, clock) for i, bump in sources],
+            sources=[given.build(bump) for given, bump in zip(physics.sources, bumps, strict=True)],
         )
-
-
-def _source(problem: Problem, i: int, bump: Bump, clock: Clock) -> Source:
-    given, key = problem.physics.sources[i], f"physics.sources[{i}].strength"
-    strength = value_of(problem, key, given.strength, "strength", clock)
-    if isinstance(strength, Unknown):
-        strength = replace(strength, length=None)  # one number, wherever it acts
-    return Source(bump, strength, given.name)
 
 
 def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
     """Conditions on parts that the domain does not have, and parts without one."""
-    found: list[Complaint] = []
-    parts = several(domain.parts, 12)
-    given = problem.physics.boundary
+    given, parts = problem.physics.boundary, several(domain.parts, 12)
+    found = []
     for name in given:
         if not any(fnmatchcase(part, name) for part in domain.parts):
             near = difflib.get_close_matches(name, domain.parts, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            key = dotted(("physics", "boundary", name))
-            found.append(Complaint(key, f"this domain has no boundary part {name!r}; {hint}It has {parts}."))
-    bare = [part for part in domain.parts if given and not any(fnmatchcase(part, pattern) for pattern in given)]
-    if bare and not found:
+            text = f"this domain has no boundary part {name!r}; {hint}It has {parts}."
+            found.append(Complaint(dotted(("physics", "boundary", name)), text))
+    bare = [part for part in domain.parts if not any(fnmatchcase(part, pattern) for pattern in given)]
+    if given and bare and not found:
         text = f'leaves the part {bare[0]!r} without a condition (parts: {parts}); add it, or "*" for the rest.'
         found.append(Complaint("physics.boundary", text))
     return found
@@ -320,15 +283,12 @@ def _strange_parts(problem: Problem, domain: Domain) -> list[Complaint]:
 # -- sources and the model --------------------------------------------------------------------------------------------
 
 
-def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[str]) -> list[tuple[int, Bump]]:
+def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[str]) -> list[Bump]:
     """The place and width of each point source."""
     found = []
     for i, source in enumerate(problem.physics.sources):
         key = f"physics.sources[{i}]"
-        if source.sensor is not None:
-            at = _place_of(problem, source.sensor, key)
-        else:
-            at = np.array(source.place)
+        at = np.array(source.place) if source.sensor is None else _place_of(problem, source.sensor, key)
         if not bool(domain.contains(at[None])[0]):
             raise problem.error(f"{key}.place", f"{at.tolist()} lies outside the domain.")
         width = source.width
@@ -346,19 +306,17 @@ def _bumps(problem: Problem, domain: Domain, sensors: SensorTable, notes: list[s
                 f"is {width:.3g} {problem.domain.unit} in a domain of {domain.side.max():.3g} "
                 f"{problem.domain.unit}; at least {_NARROWEST * domain.side.max():.2g} can be resolved. Is it a slip?",
             )
-        found.append((i, Bump(tuple(float(c) for c in at), width)))
+        found.append(Bump(tuple(float(c) for c in at), width))
     return found
 
 
 def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
     """The position of a sensor of the table, left out of the readings or not."""
-    everything = problem.sensors.model_copy(update={"exclude": []})
-    ids, coords, _, _ = read_sensors(problem.model_copy(update={"sensors": everything}))
+    ids, coords, _, _ = read_sensors(problem, everything=True)
     if name not in ids:
         near = difflib.get_close_matches(name, ids, n=1)
-        raise problem.error(
-            f"{key}.sensor", f"there is no sensor {name!r}" + (f"; did you mean {near[0]!r}?" if near else ".")
-        )
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise problem.error(f"{key}.sensor", f"there is no sensor {name!r}{hint}")
     return np.asarray(coords[ids.index(name)])
 
 

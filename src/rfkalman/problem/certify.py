@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from ..certificates.field_error import Truths
-from ..certificates.overview import Overview, certify
+from ..certificates.overview import certify
+from ..certificates.words import Overview
 from ..core.checks import FloatArray, IntArray
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..core.linalg import triangularise
@@ -114,15 +116,14 @@ def _stand_ins(setup: Setup, rows: IntArray, dt: float, n_analyses: int, failure
     H = richer.model.observe(setup.functional(rows), 0.0, noise_std=1.0).H[:, :r]
     step = Exponential().step(_without_point_sources(richer.space).generator(), 0.0, dt)
     held, missing = _projection(space, richer.space)
-    coeffs, missed, readings = [], [], []
-    for n in range(n_analyses):
-        z = step.apply(z) if n else z
-        coeffs.append(held @ z)
-        missed.append(np.linalg.norm(missing @ z, axis=0))
-        readings.append(H @ z)
-    source = f"{K} fields drawn from your prior"
-    unlike = -math.expm1(math.log(UNSURE) / K)
-    return Truths(np.array(coeffs), np.array(missed), tuple(readings), source, unlike)
+    fields = list(accumulate(range(n_analyses - 1), lambda z, _: step.apply(z), initial=z))
+    return Truths(
+        coeffs=np.array([held @ z for z in fields]),
+        missed=np.array([np.linalg.norm(missing @ z, axis=0) for z in fields]),
+        readings=tuple(H @ z for z in fields),
+        source=f"{K} fields drawn from your prior",
+        unlike=-math.expm1(math.log(UNSURE) / K),
+    )
 
 
 def _without_point_sources(space: WhitenedSpace) -> WhitenedSpace:

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,15 +26,16 @@ from ..io.readings import from_frame
 from ..io.tables import Chunk, Position
 from ..io.workbook import is_workbook
 from ..job import Setup
-from ..online.readings import STATUSES, Reason, Status, Watermark, before_leap, trusted_end
-from ..runs.session import source_reader
-from ..statespace.values import Gaussian, Observation
+from ..online.readings import STATUSES, Reason, Status, Watermark, trusted_end, without_leap
+from ..runs.files import source_reader
 
 if TYPE_CHECKING:
     from .file import Problem
 
 _PROBES = 300
-_SLOW_S = 0.1
+#: Batches as (model time, rows of sensors).
+Schedule = list[tuple[float, NDArray[np.int64]]]
+_SLOW_MS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,48 +99,23 @@ class DataReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was found; ``print`` it, or take ``as_dict()``.
-
-    Attributes
-    ----------
-    findings : tuple of Finding
-    notes : tuple of str
-        Every default and automatic choice.
-    rank, dim : int
-        Directions of the field; components of the whole state.
-    n_sensors, n_inside : int
-    seconds_per_batch : float
-        Measured here, over the window.
-    memory_bytes : float
-        About what a run holds.
-    window_batches : int
-    window : float
-        Length of the window in the unit of time.
-    observability : float
-        Share of the field's variance that the window's readings remove (domain mean), against no readings at all.
-    weakest_place : list of float
-        Where the least is removed, of some hundred places.
-    std_before, std_after : float
-        rms std of the field at the end of the window, without and with the readings.
-    unknowns : tuple of UnknownOutlook
-    data : DataReport or None
-    """
+    """What was found; ``print`` it, or take ``as_dict()``."""
 
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-    rank: int
-    dim: int
+    notes: tuple[str, ...]  #: every default and automatic choice
+    rank: int  #: directions of the field
+    dim: int  #: components of the whole state
     n_sensors: int
     n_inside: int
-    seconds_per_batch: float
-    memory_bytes: float
+    seconds_per_batch: float  #: measured here, over the window
+    memory_bytes: float  #: about what a run holds
     window_batches: int
-    window: float
-    observability: float
-    weakest_place: list[float]
+    window: float  #: length of the window in the unit of time
+    observability: float  #: share of the field's variance that the readings of the window remove (domain mean)
+    weakest_place: list[float]  #: where the least is removed, of some hundred places
     weakest_share: float
-    std_before: float
-    std_after: float
+    std_before: float  #: rms std of the field at the end of the window, without the readings ...
+    std_after: float  #: ... and with them
     unknowns: tuple[UnknownOutlook, ...]
     data: DataReport | None
     labels: dict[str, Any]
@@ -160,37 +136,34 @@ class CheckReport:
 
     def __str__(self) -> str:
         unit, clock = self.labels["unit"], self.labels["time_unit"]
-        lines = [f"{self.labels['title']}: {'nothing to worry about' if self.holds else 'please read the warnings'}"]
-        lines += [f"  {finding}" for finding in self.findings]
-        lines.append(
+        lines = [
+            f"{self.labels['title']}: {'nothing to worry about' if self.holds else 'please read the warnings'}",
+            *(f"  {finding}" for finding in self.findings),
             f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
-            f"and {self.memory_bytes / 1e6:.3g} MB"
-        )
-        lines.append(
+            f"and {self.memory_bytes / 1e6:.3g} MB",
             f"  after {self.window_batches} batches over {self.window:.4g} {clock}: std of the field "
             f"{self.std_before:.3g} -> {self.std_after:.3g} {unit} ({100 * self.observability:.0f} % of the variance "
-            f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})"
-        )
-        lines += [
-            f"  {u.name}: {100 * u.mean:.0f} % identified"
-            + (f" ({u.n_values} values, {100 * u.least:.0f} to {100 * u.most:.0f} %)" if u.n_values > 1 else "")
-            for u in self.unknowns
+            f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})",
         ]
+        for u in self.unknowns:
+            each = f" ({u.n_values} values, {100 * u.least:.0f} to {100 * u.most:.0f} %)" if u.n_values > 1 else ""
+            lines.append(f"  {u.name}: {100 * u.mean:.0f} % identified{each}")
         if self.data is not None:
             d = self.data
-            counted = [
-                (d.unknown_sensor, "of unknown sensors"),
-                (d.outside, "outside"),
-                (d.missing, "missing"),
-                (d.out_of_range, "out of range"),
-                (d.before_start, "before the start"),
-                (d.duplicate, "duplicate"),
-                (d.far_ahead, "far ahead of all others"),
-                (sum(d.rejected.values()), "lines not understood"),
-            ]
-            rest = ", ".join(f"{n} {what}" for n, what in counted if n)
-            said = f"  {d.readings} readings: {d.usable} usable in {d.batches} batches"
-            lines.append(said + (f"; {rest}" if rest else ""))
+            counted = {
+                "of unknown sensors": d.unknown_sensor,
+                "outside": d.outside,
+                "missing": d.missing,
+                "out of range": d.out_of_range,
+                "before the start": d.before_start,
+                "duplicate": d.duplicate,
+                "far ahead of all others": d.far_ahead,
+                "lines not understood": sum(d.rejected.values()),
+            }
+            rest = ", ".join(f"{n} {what}" for what, n in counted.items() if n)
+            lines.append(
+                f"  {d.readings} readings: {d.usable} usable in {d.batches} batches{'; ' if rest else ''}{rest}"
+            )
         lines += [f"  chosen: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -204,8 +177,8 @@ def check(
     ----------
     problem : Problem
     readings : optional
-        ``True`` for the files of the input section; a path or several; a DataFrame or a dict of arrays; chunks of
-        ``rfkalman.io.readings``. Without them the sensors are assumed to report all together, every ``time.step``.
+        ``True`` for the files of the input section; a path or several, a DataFrame or a dict of arrays. Without them
+        the sensors are assumed to report all together, every ``time.step``.
     batches : int, optional
         Length of the window over which covariances are followed; by default 60 to 500, fewer for a larger state.
     setup : Setup, optional
@@ -215,12 +188,18 @@ def check(
     if batches is None:
         batches = int(min(500.0, max(60.0, 1e9 / setup.model.dim**3)))
     findings = [*(warn("setup", text) for text in setup.warnings), _about_times(setup)]
-    data, schedule = None, None
+    data: DataReport | None = None
+    schedule: Schedule = []
     if readings is not None and readings is not False:
         data, schedule = _looked_through(setup, readings, batches)
         findings += _about_data(setup, data)
-    if schedule is None or not schedule:
-        schedule = _assumed(setup, batches, findings)
+    if not schedule:
+        step = setup.clock.step_ns
+        spacing, rows = 1.0 if step is None else step / setup.clock.unit_ns, np.flatnonzero(setup.sensors.inside)
+        schedule = [(spacing * (k + 1), rows) for k in range(batches)]
+        if step is None:
+            text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
+            findings.append(note("window", f"{text}; give readings to have their own times."))
     report = CheckReport(
         findings=(),
         notes=setup.notes,
@@ -240,38 +219,22 @@ def check(
 
 # -- the recursion ----------------------------------------------------------------------------------------------------
 
-#: Batches as (model time, rows of sensors).
-Schedule = list[tuple[float, NDArray[np.int64]]]
-
-
-def _assumed(setup: Setup, batches: int, findings: list[Finding]) -> Schedule:
-    clock = setup.clock
-    spacing = 1.0 if clock.step_ns is None else clock.step_ns / clock.unit_ns
-    if clock.step_ns is None:
-        text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
-        findings.append(note("window", f"{text}; give readings to have their own times."))
-    rows = np.flatnonzero(setup.sensors.inside)
-    return [(spacing * (k + 1), rows) for k in range(batches)]
-
 
 def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
     """Follow the covariance with and without the readings of a window; what the report says of it, by name."""
     model = setup.model
-    seen, free, t = model.initial, model.initial, model.start
-    spent = []
+    seen, free, t, spent = model.initial, model.initial, model.start, 0.0
     for when, rows in schedule:
-        if when > t:
-            step = model.step(t, when)
-            free = kalman.forecast(free, step)
-            begin = time.perf_counter()
-            seen = kalman.forecast(seen, step)
-            spent.append(time.perf_counter() - begin)
-            t = when
+        step = model.step(t, when) if when > t else None
+        if step is not None:
+            free, t = kalman.forecast(free, step), when
         begin = time.perf_counter()
+        if step is not None:
+            seen = kalman.forecast(seen, step)
         obs = model.observe(setup.functional(rows), t, noise_std=setup.sensors.noise_std[rows])
         # Readings as predicted: covariances do not care, and the mean stays where it is.
-        seen = kalman.analyse(seen, obs, _expected(seen, obs))
-        spent.append(time.perf_counter() - begin)
+        seen = kalman.analyse(seen, obs, obs.H @ seen.mean + (0.0 if obs.offset is None else obs.offset))
+        spent += time.perf_counter() - begin
     x = setup.space.pde.domain.sample(_PROBES, np.random.default_rng(0))
     x = np.vstack([x, setup.sensors.coords[setup.sensors.inside][:_PROBES]])
     with_data, without = model.field(seen, t), model.field(free, t)
@@ -279,25 +242,18 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
     share = 1.0 - np.square(with_data.std(x)) / np.where(before > 0.0, before, 1.0)
     worst = int(np.argmin(np.where(before > 1e-6 * before.max(), share, np.inf)))
     all_before, all_after = without.total_variance(), with_data.total_variance()
-    unknowns = tuple(
-        UnknownOutlook(
-            name, r.mean.size, float(r.identified.min()), float(r.identified.mean()), float(r.identified.max())
-        )
-        for name, r in model.unknowns(seen, t).items()
-    )
     return {
-        "seconds_per_batch": sum(spent) / len(schedule),
+        "seconds_per_batch": spent / len(schedule),
         "observability": 1.0 - all_after / all_before if all_before > 0.0 else 0.0,
         "weakest_place": [float(c) for c in x[worst]],
         "weakest_share": float(share[worst]),
         "std_before": math.sqrt(all_before),
         "std_after": math.sqrt(all_after),
-        "unknowns": unknowns,
+        "unknowns": tuple(
+            UnknownOutlook(name, r.mean.size, *(float(f(r.identified)) for f in (np.min, np.mean, np.max)))
+            for name, r in model.unknowns(seen, t).items()
+        ),
     }
-
-
-def _expected(belief: Gaussian, obs: Observation) -> NDArray[np.float64]:
-    return np.asarray(obs.H @ belief.mean + (0.0 if obs.offset is None else obs.offset))
 
 
 def _memory(setup: Setup) -> float:
@@ -316,23 +272,21 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
     if readings is True:
         if not setup.input.files:
             raise setup.problem.error("input.files", "names no files to check.")
-        readings = list(setup.input.files)
-    if isinstance(readings, (str, os.PathLike)):
+        readings = setup.input.files
+    elif isinstance(readings, (str, os.PathLike)):
         readings = [readings]
-    if isinstance(readings, Sequence) and readings and isinstance(readings[0], (str, os.PathLike)):
-        for path in readings:
-            try:
-                # A workbook is written whole; of a text, a last line without its end may be half of a reading.
-                for chunk in source_reader(setup, Path(path), final=is_workbook(path))(Position()):
-                    yield f"{os.path.basename(path)}, ", chunk
-            except OSError as error:
-                raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
-            except RFKalmanError as error:
-                raise setup.problem.error("input", f"{os.fspath(path)}: {error}") from error
-    elif isinstance(readings, Iterable) and not (hasattr(readings, "columns") or isinstance(readings, dict)):
-        yield from (("", chunk) for chunk in readings)
-    else:
+    elif not isinstance(readings, (list, tuple)):
         yield from (("", chunk) for chunk in from_frame(readings, setup.input))
+        return
+    for path in map(Path, readings):
+        try:
+            # A workbook is written whole; of a text, a last line without its end may be half of a reading.
+            for chunk in source_reader(setup, path, final=is_workbook(path))(Position()):
+                yield f"{path.name}, ", chunk
+        except OSError as error:
+            raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
+        except RFKalmanError as error:
+            raise setup.problem.error("input", f"{path}: {error}") from error
 
 
 def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
@@ -340,7 +294,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     strangers: set[str] = set()
-    heard = np.zeros(sensors.n, dtype=np.bool_)
+    heard: set[int] = set()
     none: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     kept: list[tuple[NDArray[Any], ...]] = [(none, none, none, np.zeros(0))]
     newest, watermark = -(2**63), Watermark()
@@ -354,19 +308,18 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         lookup = sensors.indices(chunk.names)
         strangers.update(name for name, i in zip(chunk.names, lookup, strict=True) if i < 0 and len(strangers) < 50)
         row = lookup[chunk.code]
-        heard[np.unique(row[row >= 0])] = True
-        # How far each reading lags behind the newest before it, in the order of arrival.
+        heard.update(np.unique(row).tolist())
+        # The newest reading up to each, in the order of arrival.
         ahead = np.maximum(np.maximum.accumulate(chunk.time_ns), newest)
         newest = int(ahead[-1])
-        lag = ahead - chunk.time_ns
-        counts["out_of_order"] += int((lag > 0).sum())
         found = judge.examine(row, chunk.time_ns, chunk.value)
         codes, n = np.unique(found.status, return_counts=True)
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
         counts["before the start"] += found.reason.count(Reason.BEFORE)
+        counts["out of order"] += int((ahead > chunk.time_ns).sum())
         rest = found.status == Status.WAITING
+        counts["too late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
         kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
-        counts["too_late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
     when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
     order = np.lexsort((at, row))
     twice = (np.diff(row[order]) == 0) & (np.diff(at[order]) == 0)
@@ -374,7 +327,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     order = np.lexsort((row, when))
     when, row = when[order], row[order]
     again = np.zeros(when.size, dtype=np.bool_)
-    again[1:] = (when[1:] == when[:-1]) & (row[1:] == row[:-1])
+    again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
     when, row = when[~again], row[~again]
     far = _far(when, row, clock.ahead_ns)
     times, first = np.unique(when[:far], return_index=True)
@@ -395,7 +348,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         skipped=counts["skipped"],
         unread=unread,
         unknown_names=sorted(strangers),
-        silent=[name for name, said in zip(sensors.ids, heard, strict=True) if not said],
+        silent=[name for i, name in enumerate(sensors.ids) if i not in heard],
         far_names=sorted({sensors.ids[i] for i in row[far:].tolist()}),
         batches=int(times.size),
         first_ns=int(times[0]) if times.size else None,
@@ -403,8 +356,8 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         spacing=spacing,
         longest_gap=float(gaps.max()) if gaps.size else None,
         gaps=int((gaps > 3.0 * spacing).sum()) if spacing is not None else 0,
-        out_of_order=counts["out_of_order"],
-        too_late=counts["too_late"],
+        out_of_order=counts["out of order"],
+        too_late=counts["too late"],
     )
     pieces = np.split(row[:far], first[1:])[:batches] if times.size else []
     return report, [(float(clock.to_model(int(t))), rows) for t, rows in zip(times, pieces, strict=False)]
@@ -421,9 +374,7 @@ def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
     network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
     end = trusted_end(quorum, when[row == furthest][-100:].tolist(), network, ahead_ns)
     assert end is not None
-    before = before_leap(np.unique(when)[-100:].tolist(), ahead_ns)
-    if before is not None and before < end and int((when > before).sum()) <= 2:
-        end = before
+    end = without_leap(end, np.unique(when)[-100:].tolist(), lambda t: int((when > t).sum()), ahead_ns)
     return int(np.searchsorted(when, end, side="right"))
 
 
@@ -440,67 +391,76 @@ def _about_times(setup: Setup) -> Finding:
     return Finding("ok", "time.zone", f"times without a zone are read in {setup.clock.zone}{tail}.")
 
 
-def _about_data(setup: Setup, data: DataReport) -> Iterator[Finding]:
-    unit = setup.labels.time_unit
-    if not data.usable:
-        yield warn("input", "no reading can be used.")
-    if data.unknown_sensor:
-        names = ", ".join(data.unknown_names[:5])
-        yield warn("input", f"{data.unknown_sensor} readings are of sensors that the table does not have: {names}.")
-    if data.skipped:
-        stated = {"input.where": setup.input.where, "sensors.exclude": setup.input.exclude}
-        why = " or ".join(key for key, given in stated.items() if given)
-        yield note("input", f"{data.skipped} lines are passed over ({why}).")
-    if data.silent:
-        yield warn("sensors", f"{len(data.silent)} sensors have no readings: {', '.join(data.silent[:5])}.")
-    if data.rejected:
-        listed = ", ".join(f"{n} {reason}" for reason, n in sorted(data.rejected.items(), key=lambda p: -p[1])[:4])
-        yield warn("input", f"lines that are no readings: {listed}. The first: {'; '.join(data.unread)}.")
-    if data.readings and data.out_of_range > 0.2 * data.readings:
-        share = 100 * data.out_of_range / data.readings
-        yield warn("input.range", f"{share:.0f} % of the readings are out of range; is input.unit right?")
-    elif data.out_of_range:
-        yield note("input.range", f"{data.out_of_range} readings are out of range.")
-    if data.before_start:
-        yield warn("time.start", f"{data.before_start} readings are older than the start and will not be used.")
-    if data.conflicts:
-        yield warn(
-            "input", f"{data.conflicts} readings contradict another of the same sensor and time; the first counts."
-        )
-    if data.duplicate:
-        yield note("input", f"{data.duplicate} readings repeat a sensor in a batch; the first is taken.")
-    if data.far_ahead:
-        text = (
-            f"{data.far_ahead} readings of {', '.join(data.far_names[:5])} lie far ahead of all others and would wait"
-        )
-        yield warn("time.ahead", f"{text}; a clock that went wrong? A larger time.ahead takes them in.")
-    if data.gaps:
-        text = f"{data.gaps} gaps of more than three times the usual {data.spacing:.3g} {unit}"
-        yield note("input", f"{text}; the longest is {data.longest_gap:.4g} {unit}.")
-    if data.too_late:
-        text = f"{data.too_late} readings stand later in the table than the reorder window would allow a live stream"
-        yield note("time.reorder", f"{text}; `run` goes by time and takes them.")
-    if data.usable and data.first_ns is not None and data.spacing:
-        wait = setup.clock.to_model(data.first_ns)
-        if wait > 1000.0 * data.spacing:
-            yield note("time.start", f"the first reading comes {wait:.4g} {unit} after the start.")
+def _about_data(setup: Setup, d: DataReport) -> Iterator[Finding]:
+    much = d.out_of_range > 0.2 * d.readings
+    wait = 0.0 if d.first_ns is None else setup.clock.to_model(d.first_ns)
+    late_start = bool(d.spacing) and wait > 1000.0 * (d.spacing or 0.0)
+    stated = {"input.where": setup.input.where, "sensors.exclude": setup.input.exclude}
+    reasons = sorted(d.rejected.items(), key=lambda pair: -pair[1])
+    words = {
+        "strangers": ", ".join(d.unknown_names[:5]),
+        "passed": " or ".join(key for key, given in stated.items() if given),
+        "silent": ", ".join(d.silent[:5]),
+        "rejected": ", ".join(f"{n} {reason}" for reason, n in reasons[:4]),
+        "unread": "; ".join(d.unread),
+        "share": 100 * d.out_of_range / max(d.readings, 1),
+        "far": ", ".join(d.far_names[:5]),
+        "wait": wait,
+        "unit": setup.labels.time_unit,
+    }
+    rows = [
+        (not d.usable, warn, "input", "no reading can be used."),
+        (d.unknown_sensor, warn, "input", "{n} readings are of sensors that the table does not have: {strangers}."),
+        (d.skipped, note, "input", "{n} lines are passed over ({passed})."),
+        (len(d.silent), warn, "sensors", "{n} sensors have no readings: {silent}."),
+        (len(d.rejected), warn, "input", "lines that are no readings: {rejected}. The first: {unread}."),
+        (much, warn, "input.range", "{share:.0f} % of the readings are out of range; is input.unit right?"),
+        (0 if much else d.out_of_range, note, "input.range", "{n} readings are out of range."),
+        (d.before_start, warn, "time.start", "{n} readings are older than the start and will not be used."),
+        (d.conflicts, warn, "input", "{n} readings contradict another of the same sensor and time; the first counts."),
+        (d.duplicate, note, "input", "{n} readings repeat a sensor in a batch; the first is taken."),
+        (
+            d.far_ahead,
+            warn,
+            "time.ahead",
+            "{n} readings of {far} lie far ahead of all others and would wait; a clock that went wrong? A larger "
+            "time.ahead takes them in.",
+        ),
+        (
+            d.gaps,
+            note,
+            "input",
+            "{n} gaps of more than three times the usual {d.spacing:.3g} {unit}; the longest is {d.longest_gap:.4g} "
+            "{unit}.",
+        ),
+        (
+            d.too_late,
+            note,
+            "time.reorder",
+            "{n} readings stand later in the table than the reorder window would allow a live stream; `run` goes by "
+            "time and takes them.",
+        ),
+        (late_start, note, "time.start", "the first reading comes {wait:.4g} {unit} after the start."),
+    ]
+    return (level(about, text.format(n=n, d=d, **words)) for n, level, about, text in rows if n)
 
 
 def _about_outlook(report: CheckReport) -> Iterator[Finding]:
-    if report.observability < 0.3:
-        text = f"within the window they remove only {100 * report.observability:.0f} % of the field's variance"
+    removed, least, cost = 100 * report.observability, 100 * report.weakest_share, 1e3 * report.seconds_per_batch
+    if removed < 30.0:
+        text = f"within the window they remove only {removed:.0f} % of the field's variance"
         yield warn("sensors", f"{text}: the maps will mostly show the prior.")
-    if report.weakest_share < 0.1 <= report.observability:
+    if least < 10.0 <= removed:
         text = f"they say almost nothing about the field at {_place(report.weakest_place)}"
-        yield note("sensors", f"{text}: {100 * max(report.weakest_share, 0.0):.0f} % of its variance is removed.")
+        yield note("sensors", f"{text}: {max(least, 0.0):.0f} % of its variance is removed.")
     for unknown in report.unknowns:
         if unknown.n_values and unknown.most < 0.1:
             text = f"is not identified ({100 * unknown.most:.0f} %): the answer will be its prior"
             yield warn(unknown.name, f"{text}. Give its value, or a sensor that feels it.")
         elif unknown.n_values and unknown.mean < 0.5:
             yield note(unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")
-    if report.seconds_per_batch > _SLOW_S:
-        yield note("cost", f"{1e3 * report.seconds_per_batch:.0f} ms per batch; a smaller features.max_rank is faster.")
+    if cost > _SLOW_MS:
+        yield note("cost", f"{cost:.0f} ms per batch; a smaller features.max_rank is faster.")
 
 
 def _place(x: list[float]) -> str:

@@ -37,7 +37,7 @@ from ..physics.pde import LinearPDE
 from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..space.whitening import whiten
-from .schema import LIMITS
+from .section import LIMITS
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -60,19 +60,16 @@ _FOCUS_ORDER = 24
 
 def crowded_lines(domain: Box, bumps: Sequence[Bump]) -> list[list[float]]:
     """Coordinates along each axis that crowd around each bump by powers of two, for the quadrature to be cut at."""
-    lines: list[set[float]] = [set() for _ in range(domain.dimension)]
-    for bump in bumps:
-        for axis, at in enumerate(bump.centre):
-            distance = bump.width
-            lines[axis].add(at)
-            while distance < domain.side[axis]:
-                lines[axis] |= {at - distance, at + distance}
-                distance *= 2.0
+    # Lines closer to each other than half the finest distance add points without adding accuracy.
+    gap = 0.5 * min(bump.width for bump in bumps)
     found = []
-    for axis, marks in enumerate(lines):
-        a, b = float(domain.lower[axis]), float(domain.upper[axis])
-        # Lines closer to each other than half the finest distance add points without adding accuracy.
-        gap = 0.5 * min(bump.width for bump in bumps)
+    for axis, (a, b) in enumerate(zip(domain.lower.tolist(), domain.upper.tolist(), strict=True)):
+        marks = {bump.centre[axis] for bump in bumps}
+        for bump in bumps:
+            distance = bump.width
+            while distance < domain.side[axis]:
+                marks |= {bump.centre[axis] - distance, bump.centre[axis] + distance}
+                distance *= 2.0
         kept: list[float] = []
         for mark in sorted(marks):
             if a + gap < mark < b - gap and (not kept or mark - kept[-1] > gap):
@@ -100,22 +97,19 @@ def space_of(
 ) -> tuple[WhitenedSpace, list[str]]:
     """The whitened space of a problem, and the warnings that came with it."""
     plan = _plan(problem, pde, length, bumps, n_sensors, notes)
-    space: WhitenedSpace | None = None
-    said: list[str] = []
-    for attempt in range(4):
-        with warnings.catch_warnings(record=True) as caught:
+    tries = 4
+    while True:
+        with warnings.catch_warnings(record=True) as caught, problem.blaming("features"):
             warnings.simplefilter("always")
-            with problem.blaming("features"):
-                space = whiten(
-                    plan.pde, plan.recipe(problem.features.seed), plan.floor, order=plan.order, breaks=plan.breaks
-                )
-        said = [str(w.message) for w in caught]
+            recipe = plan.recipe(problem.features.seed)
+            space = whiten(plan.pde, recipe, plan.floor, order=plan.order, breaks=plan.breaks)
+        tries -= 1
         # Few directions dropped: the draw may be too small for its length scale. Periodic waves are orthogonal anyway.
         enough = plan.periodic or space.rank + space.strengths.size <= 0.8 * space.n_features
-        if problem.features.count != "auto" or enough or plan.count >= LIMITS["features"] or attempt == 3:
+        if problem.features.count != "auto" or enough or plan.count >= LIMITS["features"] or not tries:
             break
         plan.count = min(int(1.6 * plan.count), LIMITS["features"])
-    assert space is not None
+    said = [str(w.message) for w in caught]
     report = space.report()
     notes.append(
         f"features: {plan.describe(problem.units.length)}; floor {space.mass_floor:g}, rank {space.rank} of "
@@ -165,18 +159,15 @@ class _Plan:
         return waves if self.periodic else waves + Constant()
 
     def describe(self, unit: str) -> str:
-        text = f"{self.count} {_FAMILIES[self.family][0]}"
-        if self.bumps:
-            text += f" around each of {len(self.bumps)} source(s), crowded towards it"
-        elif self.family != "sine":
-            text += f" of length {self.length_scale:.3g} {unit}"
-        if self.periodic:
-            text += ", periodic"
-        if self.windowed:
-            text += f", zero on {', '.join(self.windowed)}"
-        if self.corners:
-            text += ", and corner features"
-        return text
+        size = "" if self.family == "sine" else f" of length {self.length_scale:.3g} {unit}"
+        crowd = f" around each of {len(self.bumps)} source(s), crowded towards it"
+        parts = [
+            f"{self.count} {_FAMILIES[self.family][0]}{crowd if self.bumps else size}",
+            "periodic" if self.periodic else "",
+            f"zero on {', '.join(self.windowed)}" if self.windowed else "",
+            "and corner features" if self.corners else "",
+        ]
+        return ", ".join(filter(None, parts))
 
 
 def _plan(
@@ -189,7 +180,9 @@ def _plan(
     zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
     windowed = zero if domain.smooth_window else ()
     split = [part for part in held if part not in windowed]
-    periodic = tuple(sorted({"xyz".index(p[0]) for p, c in _native_conditions(pde) if isinstance(c, Periodic)}))
+    # The box's own names of its faces tell the axis.
+    joined = {n for n in domain.native_parts if isinstance(conditions[domain.names.get(n, n)], Periodic)}
+    periodic = tuple(sorted({"xyz".index(face[0]) for face in joined}))
     corners = bool(split) and any(
         corner.angle > math.pi + _MILD and set(corner.parts) & set(split) for corner in domain.reentrant_corners()
     )
@@ -198,10 +191,8 @@ def _plan(
         raise problem.error("features.family", "'sine' needs a box whose field is held at zero on every side.")
 
     focus = _focused(problem, pde, bumps, periodic, family)
-    floor = None if given.floor == "auto" else float(given.floor)
-    if focus and floor is None:
-        # What happens around a well has the share of the well's area in the mass of the domain.
-        floor = 1e-14
+    # What happens around a well has the share of the well's area in the mass of the domain.
+    floor = (1e-14 if focus else None) if given.floor == "auto" else float(given.floor)
     usual = floor if floor is not None else 1e-6 if family == "elu" else 1e-16 if split else 1e-12
 
     limit = min(given.max_rank, max(150, 8 * n_sensors))
@@ -218,7 +209,8 @@ def _plan(
             )
     else:
         scale = given.length_scale
-    expected = 140.0 if focus else predicted_rank(side, scale, usual)
+    # The draws of several sources share what they have in common.
+    expected = 140.0 / len(bumps) ** 0.5 if focus else predicted_rank(side, scale, usual)
     if expected > LIMITS["features"]:
         # Said before any work: the quadrature alone would take the square of it in memory.
         raise problem.error(
@@ -227,8 +219,6 @@ def _plan(
             f"{unit}: that takes about {expected:.2g} features, and {LIMITS['features']} are the most. Is it a slip, "
             "or in another unit?",
         )
-    if focus:
-        expected /= len(bumps) ** 0.5  # the draws of several sources share what they have in common
     count = min(int(2.0 * expected) + 20, LIMITS["features"]) if given.count == "auto" else int(given.count)
     if given.count == "auto" and len(periodic) == domain.dimension:
         # A box that repeats in every direction has only so many waves of a length.
@@ -250,12 +240,6 @@ def _plan(
     return _Plan(pde, family, count, scale, floor, order, breaks, bumps if focus else (), windowed, periodic, corners)
 
 
-def _native_conditions(pde: LinearPDE) -> list[tuple[str, Any]]:
-    """Conditions by the box's own names of its faces, which tell the axis."""
-    names = pde.domain.names
-    return [(native, pde.conditions[names.get(native, native)]) for native in pde.domain.native_parts]
-
-
 def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str) -> bool:
     """Whether features crowd around the sources: asked for, or narrow sources that could not be resolved otherwise."""
     given = problem.features.focus
@@ -272,9 +256,7 @@ def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: 
         raise problem.error(
             "features.focus", "needs one to three sources in a plane domain without flow and periodic parts."
         )
-    if given == "no" or not possible:
-        return False
-    if given == "yes":
-        return True
+    if given != "auto" or not possible:
+        return given == "yes"
     narrow = min(bump.width for bump in bumps)
     return float(pde.domain.side.min()) / narrow > 15.0 and problem.features.length_scale == "auto"

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import tomli_w
-from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from ..core.errors import Complaint, ProblemError, RFKalmanError
-from .codec import plain
 from .schema import (
-    LIMITS,
     DomainSection,
     Features,
     FieldSection,
@@ -29,13 +27,11 @@ from .schema import (
     Output,
     Physics,
     PriorSection,
-    Regions,
-    Section,
     Sensors,
+    Series,
     TimeSection,
-    dotted,
-    with_values,
 )
+from .section import LIMITS, Key, Section, dotted, must
 from .units import LARGEST, Units
 
 if TYPE_CHECKING:
@@ -87,7 +83,7 @@ class Problem(Section):
     True
     """
 
-    version: Literal[1] = 1
+    version: Annotated[Literal[1], must("1: write version = 1 at the top of the file", lambda v: v == 1)] = 1
     title: str = Field("", max_length=500)
     domain: DomainSection
     field: FieldSection = Field(default_factory=lambda: FieldSection.model_validate({}))
@@ -103,19 +99,19 @@ class Problem(Section):
     _file: str = PrivateAttr("")
     _conversion: _Conversion = PrivateAttr()
 
-    def __init__(self, **sections: Any) -> None:
+    def __init__(self, place: tuple[Path, str] = (Path(), ""), /, **tables: Any) -> None:
+        complaints: list[Complaint] = []
         try:
-            super().__init__(**sections)
+            super().__init__(**tables)
+            sections = {name: getattr(self, name) for name in SECTIONS}
         except ValidationError as error:
-            raise _everything_wrong(sections, error) from None
-        self._conversion = _Conversion({name: getattr(self, name) for name in SECTIONS})
-        if self._conversion.complaints:
-            raise ProblemError(self._conversion.complaints)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _translated(cls, given: Any) -> Any:
-        return plain(given) if isinstance(given, Mapping) else given
+            complaints += map(_complaint, error.errors(include_url=False))
+            sections = _readable(tables)
+        conversion = _Conversion(sections)
+        complaints += conversion.complaints
+        if complaints:
+            raise ProblemError([*complaints, *_wrong_with_files(sections, complaints, place[0])], place[1])
+        (self._folder, self._file), self._conversion = place, conversion
 
     # -- reading and writing ------------------------------------------------------------------------------------------
 
@@ -165,22 +161,11 @@ class Problem(Section):
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any], *, folder: str | os.PathLike[str] = ".", file: str = "") -> Self:
         """A problem from nested dicts, as a TOML parser gives them."""
-        given = {str(key): value for key, value in tables.items()}
-        complaints = [Complaint(key, text) for key, text in _beyond_numbers(tables)]
+        complaints = list(_beyond_numbers(tables))
         if complaints:
             # Nothing may be computed with these, not even to look for more.
             raise ProblemError(complaints, file)
-        if "version" not in given:
-            complaints.append(Complaint("version", "is needed: write version = 1 at the top of the file."))
-        try:
-            problem = cls(**given)
-        except ProblemError as error:
-            further = _wrong_with_files(given, Path(folder), error.complaints)
-            raise ProblemError([*complaints, *error.complaints, *further], file) from None
-        if complaints:
-            raise ProblemError(complaints, file)
-        problem._folder, problem._file = Path(folder), file
-        return problem
+        return cls((Path(folder), file), **{"version": None, **{str(key): value for key, value in tables.items()}})
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dicts of plain values: what differs from the defaults."""
@@ -273,10 +258,10 @@ class Problem(Section):
         """A quantity in the units of the problem, by the key as it is written in the file."""
         return self._conversion.numbers[key]
 
-    def most_extreme(self) -> str:
-        """The key of the quantity furthest from 1: the one to look at when numbers go out of bounds."""
+    def most_extreme(self) -> tuple[str, float]:
+        """The key and the number of the quantity furthest from 1: the one to look at when numbers go out of bounds."""
         numbers = self._conversion.numbers.items()
-        return max((abs(math.log10(abs(value))), key) for key, value in numbers if value)[1]
+        return max(((key, value) for key, value in numbers if value), key=lambda item: abs(math.log10(abs(item[1]))))
 
     def path(self, text: str) -> Path:
         """A path of the file, resolved against its folder."""
@@ -346,58 +331,42 @@ def _unreadable(file: str | Path, message: str) -> ProblemError:
     return ProblemError(Complaint("", message), str(file))
 
 
-def _valid(given: Mapping[str, Any]) -> dict[str, Any]:
+def _readable(tables: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that can be read, whatever is wrong with the others; without keys that are complained of already."""
     found = {}
-    tables = plain(given)
     for name, adapter in SECTIONS.items():
-        section = tables.get(name, {})
-        for _ in range(2):
+        table = tables.get(name, {})
+        with contextlib.suppress(ValidationError):
             try:
-                found[name] = adapter.validate_python(section)
-                break
+                found[name] = adapter.validate_python(table)
             except ValidationError as error:
-                section = _without(section, error)
+                found[name] = adapter.validate_python(_without(table, error))
     return found
 
 
-def _without(section: Any, error: ValidationError) -> Any:
-    """A section without the keys that an error names; one that is only misspelt goes under the name that was meant."""
-    if not isinstance(section, Mapping):
-        return section
-    kept = dict(section)
+def _without(table: Any, error: ValidationError) -> Any:
+    """A table without the keys that an error names; one that is only misspelt goes under the name that was meant."""
+    if not isinstance(table, Mapping):
+        return table
+    kept = dict(table)
     for item in error.errors(include_url=False):
-        at = [part for part in item["loc"] if not str(part).startswith("<")]
-        if at:
-            kept.pop(at[0], None)
-        elif item["type"] == "unknown_key":
-            value = kept.pop(item["ctx"]["key"], None)
-            for meant in item["ctx"]["near"]:
-                kept.setdefault(meant, value)
+        at = _untagged(item["loc"])
+        value = kept.pop(at[0], None) if at else None
+        for meant in item.get("ctx", {}).get("meant", ()) if len(at) == 1 else ():
+            kept.setdefault(meant, value)
     return kept
 
 
-def _everything_wrong(given: Mapping[str, Any], error: ValidationError) -> ProblemError:
-    """What the sections say of themselves, and what is wrong with the others beyond that."""
-    further: list[Complaint] = []
-    with contextlib.suppress(RFKalmanError):
-        further = _Conversion(_valid(given)).complaints
-    return ProblemError([*map(_sentence, error.errors(include_url=False)), *further])
-
-
-def _wrong_with_files(given: Mapping[str, Any], folder: Path, complaints: Sequence[Complaint]) -> list[Complaint]:
+def _wrong_with_files(sections: Mapping[str, Any], complaints: Sequence[Complaint], folder: Path) -> list[Complaint]:
     """What is wrong with the files, the clock and the table of sensors of sections that nothing else is wrong with."""
     from .build import first_look
 
+    # What is wrong with a section may be just what its files are read with.
     wrong = {re.split(r"[.\[]", complaint.key)[0] for complaint in complaints}
-    try:
-        # What is wrong with a section may be just what its files are read with.
-        sections = {name: section for name, section in _valid(given).items() if name not in wrong}
-        draft = Problem.model_construct(**sections)
-        draft._folder, draft._conversion = folder, _Conversion(sections)
-    except RFKalmanError:
-        return []
-    return first_look(draft.converted, frozenset(sections))[0] if sections else []
+    sound = {name: section for name, section in sections.items() if name not in wrong}
+    draft = Problem.model_construct(**sound)
+    draft._folder, draft._conversion = folder, _Conversion(sound)
+    return first_look(draft.converted, sound.keys())[0]
 
 
 class _Conversion:
@@ -407,39 +376,46 @@ class _Conversion:
         self.complaints: list[Complaint] = []
         self.numbers: dict[str, float] = {}
         self.files: list[tuple[str, str]] = []
+        self._wrong: set[str] = set()
         given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
-        self._wrong = set()
         for name, section, key in (
             ("length", "domain", "unit"),
             ("time", "time", "unit"),
             ("field", "field", "unit"),
             ("capacity", "physics", "capacity"),
         ):
-            if section not in sections:
-                self._wrong.add(name)
-                continue
-            alone: dict[str, Any] = {name: getattr(sections[section], key)}
             try:
+                alone: dict[str, Any] = {name: getattr(sections[section], key)}
                 Units(**alone)
                 given |= alone
+            except KeyError:
+                self._wrong.add(name)
             except RFKalmanError as error:
                 self._wrong.add(name)
                 self.complaints.append(Complaint(f"{section}.{key}", str(error)))
         self.units = Units(**given)
-        self.sections = {name: with_values(s, self._converted, (name,)) for name, s in sections.items()}
-        self.complaints += [Complaint(key, text) for key, text in _inconsistent(self.sections, self.units, self._wrong)]
+        self.sections = {name: s.replaced(self._converted, (name,)) for name, s in sections.items()}
+        for name, section in self.sections.items():
+            for key, text in section.conflicts(self.sections.get("domain")):
+                self.complaints.append(Complaint(f"{name}.{key}".rstrip("."), text))
 
-    def _converted(self, at: tuple[str | int, ...], value: Any, kind: str) -> Any:
+    def _converted(self, at: Key, value: Any, kind: str) -> Any:
         """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
-        if kind == "file":
-            self.files.append((dotted(at), value))
+        key, units, unit = dotted(at), self.units, kind.removeprefix("unit of ")
+        if isinstance(value, Series) or kind == "file":
+            self.files.append((key, value) if kind == "file" else (f"{key}.file", value.file))
             return value
-        if not self._wrong & self.units.based_on(kind):
-            try:
-                return self.numbers.setdefault(dotted(at), self.units.convert(value, kind))
-            except RFKalmanError as error:
-                self.complaints.append(Complaint(dotted(at), str(error)))
-        return math.nan
+        try:
+            if unit != kind:
+                # Outlines may be in degrees, which are taken to lengths.
+                if (unit == "time" or unit not in self._wrong) and (key, value) != ("domain.file_unit", "degree"):
+                    {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}[unit](value)
+                return value
+            if not self._wrong & units.based_on(kind):
+                return self.numbers.setdefault(key, units.convert(value, kind))
+        except RFKalmanError as error:
+            self.complaints.append(Complaint(key, str(error)))
+        return value if unit != kind else math.nan
 
 
 #: Each section of a problem, and what reads it by itself.
@@ -450,98 +426,7 @@ SECTIONS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def _inconsistent(sections: Mapping[str, Any], units: Units, wrong: Set[str]) -> Iterator[tuple[str, str]]:
-    """What no single key can see, as far as the sections it concerns can be read."""
-    if "domain" in sections:
-        yield from _about_domain(sections["domain"])
-    if sections.keys() >= {"domain", "physics"}:
-        yield from _about_physics(sections["domain"], sections["physics"])
-    if sections.keys() >= {"domain", "sensors"}:
-        yield from _about_sensors(sections["domain"], sections["sensors"])
-    if "input" in sections:
-        given = sections["input"]
-        if given.range is not None and given.range[0] >= given.range[1]:
-            yield "input.range", f"must be [low, high]; got {given.range}."
-        if given.time_since is not None and given.time_unit is None:
-            yield "input.time_unit", "is needed with input.time_since: what the numbers count, such as 's'."
-    if "output" in sections and sections["output"].maps and sections["output"].every is not None:
-        yield "output.every", "give either maps (times) or every (a distance), not both."
-    for section, name, convert, base in (
-        ("input", "unit", units.affine, "field"),
-        ("sensors", "unit", units.length_factor, "length"),
-        ("input", "time_unit", units.nanoseconds, ""),
-        ("domain", "file_unit", units.length_factor, "length"),
-    ):
-        unit = getattr(sections.get(section), name, None)
-        if unit is None or base in wrong:
-            continue
-        if (section, name, unit) == ("domain", "file_unit", "degree"):
-            if "sensors" in sections and sections["sensors"].origin is None:
-                yield "sensors.origin", "is needed where domain.file_unit is 'degree': [latitude, longitude]."
-            continue
-        try:
-            convert(unit)
-        except RFKalmanError as error:
-            yield f"{section}.{name}", str(error)
-
-
-def _about_domain(domain: Any) -> Iterator[tuple[str, str]]:
-    d, axes = domain.dimension, domain.axis_names
-    if len(axes) != d:
-        yield "domain.axes", f"names {len(axes)} axes, but the domain has {d}."
-    if len(set(axes)) != len(axes):
-        yield "domain.axes", "must be different names."
-    if domain.kind == "interval" and domain.upper <= domain.lower:
-        yield "domain.upper", f"must lie above domain.lower ({domain.lower:g}); got {domain.upper:g}."
-    if domain.kind == "box":
-        if len(domain.upper) != d:
-            yield "domain.upper", f"has {len(domain.upper)} coordinates, domain.lower {d}."
-        elif any(high <= low for low, high in zip(domain.lower, domain.upper, strict=True)):
-            yield "domain.upper", "must lie above domain.lower on every axis."
-    if domain.kind == "ball" and domain.inner_radius is not None and domain.inner_radius >= domain.radius:
-        yield "domain.inner_radius", "must be smaller than domain.radius."
-
-
-def _about_physics(domain: Any, physics: Physics) -> Iterator[tuple[str, str]]:
-    d, axes, diffusion = domain.dimension, domain.axis_names, physics.diffusion
-    for key, listed in (("diffusion", diffusion), ("velocity", physics.velocity)):
-        values = listed if isinstance(listed, list) else getattr(listed, "value", None)
-        if isinstance(values, list) and len(values) != d:
-            yield f"physics.{key}", f"has {len(values)} components, but the domain has {d} axes."
-    axis = getattr(diffusion, "axis", 0)
-    if axis not in axes and axis not in range(d):
-        yield "physics.diffusion.axis", f"is {axis!r}, but the axes are {', '.join(axes)}."
-    for key in ("interfaces", "knots"):
-        if any(b <= a for a, b in itertools.pairwise(getattr(diffusion, key, []))):
-            yield f"physics.diffusion.{key}", "must increase."
-    if isinstance(diffusion, Regions) and domain.kind != "mesh":
-        yield "physics.diffusion.regions", "regions are those of a mesh; this domain has none."
-    places = [(f"diffusion.{key}", getattr(diffusion, key, None)) for key in ("lower", "upper")]
-    places += [(f"sources[{i}].place", source.place) for i, source in enumerate(physics.sources)]
-    for key, place in places:
-        if place is not None and len(place) != d:
-            yield f"physics.{key}", f"has {len(place)} coordinates, but the domain has {d} axes."
-    for i, source in enumerate(physics.sources):
-        if source.name in [other.name for other in physics.sources[:i]]:
-            yield f"physics.sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
-
-
-def _about_sensors(domain: Any, sensors: Sensors) -> Iterator[tuple[str, str]]:
-    d = domain.dimension
-    for i, entry in enumerate(sensors.table):
-        if len(entry.at) != d:
-            yield f"sensors.table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."
-        if entry.noise is None and sensors.noise is None:
-            yield f"sensors.table[{i}].noise", "is needed here, or sensors.noise for all sensors."
-    if sensors.file is not None and sensors.noise is None and sensors.noise_column is None:
-        yield "sensors.noise", "is needed (or sensors.noise_column): the noise std of a reading."
-    if sensors.coordinates is not None and len(sensors.coordinates) != d:
-        yield "sensors.coordinates", f"names {len(sensors.coordinates)} columns; the domain has {d} axes."
-    if sensors.origin is not None and d < 2:
-        yield "sensors.origin", "latitude and longitude are two axes; this domain has one."
-
-
-def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
+def _beyond_numbers(value: Any, at: Key = ()) -> Iterator[Complaint]:
     """Keys whose numbers are larger than anything is; products of a few of them would no longer be numbers."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
@@ -550,7 +435,8 @@ def _beyond_numbers(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tupl
         for i, entry in enumerate(value):
             yield from _beyond_numbers(entry, (*at, i))
     elif isinstance(value, (int, float)) and LARGEST < abs(value) < math.inf:
-        yield dotted(at), f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
+        text = f"is larger than {LARGEST:g}, which no quantity is; is it a slip, or in another unit?"
+        yield Complaint(dotted(at), text)
 
 
 def _pruned(value: Any, order: Callable[[Mapping[str, Any]], Iterable[str]] = list) -> Any:
@@ -561,35 +447,24 @@ def _pruned(value: Any, order: Callable[[Mapping[str, Any]], Iterable[str]] = li
     return [_pruned(entry, order) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-def _sentence(item: ErrorDetails) -> Complaint:
-    """One complaint of pydantic as a key of the file and a sentence."""
-    # Tags of unions are written <like this>; they name no key.
-    at = tuple(part for part in item["loc"] if not (isinstance(part, str) and part.startswith("<")))
-    kind, context = item["type"], item.get("ctx") or {}
-    if kind == "unknown_key":
-        return Complaint(dotted((*at, context["key"])), f"is not a key that is known here; {context['hint']}")
-    if kind == "domain_kind":
-        given = item["input"].get("kind") if isinstance(item["input"], Mapping) else item["input"]
-        got = "is needed:" if given is None else f"is {given!r:.40}, but must be"
-        return Complaint("domain.kind", f"{got} one of interval, box, ball, polygon, mesh.")
-    if kind == "literal_error":
-        return Complaint(dotted(_untagged(at)), f"must be {context['expected']}; got {item['input']!r:.60}.")
-    if kind in _SENTENCES:
-        got = "" if kind == "missing" else f"; got {item['input']!r:.60}"
-        return Complaint(dotted(_untagged(at)), f"{_SENTENCES[kind]}{got}.")
-    text = item["msg"]
+def _complaint(item: ErrorDetails) -> Complaint:
+    """One error of pydantic as a key of the file and a sentence."""
+    at, kind, context, given = _untagged(item["loc"]), item["type"], item.get("ctx") or {}, item["input"]
+    if kind == "union_tag_invalid":
+        tag, tags = context["tag"][1:-1], re.sub("[<>']", "", context["expected_tags"])
+        got = "is needed:" if tag == "None" else f"is {tag!r:.40}, but must be"
+        return Complaint(dotted((*at, "kind")), f"{got} one of {tags}.")
+    if kind == "said":
+        return Complaint(dotted(at), item["msg"])
+    text = _SENTENCES.get(kind, item["msg"]).replace("Input should be", "must be").replace("Value error, ", "")
     if kind in ("too_short", "too_long"):
         bound = f"least {context['min_length']}" if kind == "too_short" else f"most {context['max_length']}"
         text = f"has {context['actual_length']} entries; it needs at {bound}"
-    for before, after in (("Input should be", "must be"), ("Value error, ", "")):
-        text = text.replace(before, after)
-    shown = "" if isinstance(item["input"], (dict, BaseModel)) else f"; got {item['input']!r:.60}"
-    return Complaint(dotted(_untagged(at)), text.rstrip(".") + shown + ".")
+    about_a_table = kind == "value_error" and not isinstance(given, (str, int, float, list, date))
+    shown = "" if kind == "missing" or about_a_table else f"; got {given!r:.60}"
+    return Complaint(dotted(at), text.rstrip(".") + shown + ".")
 
 
-def _untagged(at: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Without what pydantic appends for the branches of a union of plain types."""
-    branches = ("float", "str", "int", "constrained-str", "constrained-int", "literal['auto']", "bool")
-    while at and isinstance(at[-1], str) and (at[-1] in branches or "[" in at[-1]):
-        at = at[:-1]
-    return at
+def _untagged(at: Iterable[str | int]) -> Key:
+    """A place in the file; tags of unions are written <like this> and name no key."""
+    return tuple(part for part in at if not str(part).startswith("<"))

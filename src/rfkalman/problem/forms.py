@@ -36,10 +36,10 @@ class Table:
 
     path: Path
     form: InputPlan
-    header: list[str]
-    units: dict[str, str]  # from a line of units under the names
-    rows: list[list[str]]
-    lines: list[int]
+    header: list[str] = field(default_factory=list)
+    units: dict[str, str] = field(default_factory=dict)  # from a line of units under the names
+    rows: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     def column(self, name: str) -> list[str]:
@@ -72,28 +72,26 @@ class Table:
 
 def look(path: Path, most: int, guess: Callable[[Table], _Guess]) -> _Guess:
     """What is guessed from the table of a file, or from the first sheet of a workbook that is of the wanted kind."""
-    refused: ProblemError | None = None
+    refused: list[ProblemError] = []
     try:
         for sheet in sheet_names(path) if is_workbook(path) else [None]:
             try:
                 return guess(_read(path, sheet, most))
             except ProblemError as error:
-                refused = refused or error
-    except OSError as error:
-        raise ProblemError(Complaint("", f"cannot be read: {error.strerror}."), str(path)) from error
-    except ReadingsError as error:
-        raise ProblemError(Complaint("", str(error)), str(path)) from error
-    assert refused is not None
-    raise refused
+                refused.append(error)
+    except (OSError, ReadingsError) as error:
+        why = f"cannot be read: {error.strerror}." if isinstance(error, OSError) else str(error)
+        raise ProblemError(Complaint("", why), str(path)) from error
+    raise refused[0]
 
 
 def _read(path: Path, sheet: str | None, most: int) -> Table:
-    if sheet is not None:
-        return _from_sheet(path, sheet, most)
-    return _from_json(path, most) if path.suffix.lower() in (".jsonl", ".ndjson", ".json") else _from_text(path, most)
-
-
-def _checked(table: Table) -> Table:
+    if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
+        table = _from_json(path, most)
+    else:
+        form = _form_of_text(path) if sheet is None else InputPlan(sheet=sheet)
+        lines = cut_lines(path, delimiter=form.delimiter, encoding=form.encoding, sheet=sheet)
+        table = _from_lines(Table(path, form), list(islice(lines, most + _HEAD)), most)
     named = [name for name in table.header if name]
     if len(named) < 2 or len(set(named)) != len(named):
         twice = [name for name, count in Counter(named).items() if count > 1]
@@ -104,31 +102,18 @@ def _checked(table: Table) -> Table:
     return table
 
 
-# -- JSON lines -------------------------------------------------------------------------------------------------------
-
-
 def _from_json(path: Path, most: int) -> Table:
     with path.open("rb") as stream:
         if stream.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"["):
             raise ReadingsError("is one JSON array; readings are JSON lines, an object on every line.")
-    lines, objects = [], []
-    for line, found in islice(json_lines(path), most):
-        lines.append(line)
-        objects.append(found)
-    header = list(dict.fromkeys(key for found in objects for key in found))
-    rows = [[found.get(key, "") for key in header] for found in objects]
-    return _checked(Table(path, InputPlan(format="jsonl"), header, {}, rows, lines))
+    found = list(islice(json_lines(path), most))
+    header = list(dict.fromkeys(key for _, cells in found for key in cells))
+    rows = [[cells.get(key, "") for key in header] for _, cells in found]
+    return Table(path, InputPlan(format="jsonl"), header, {}, rows, [line for line, _ in found])
 
 
-# -- sheets and text --------------------------------------------------------------------------------------------------
-
-
-def _from_sheet(path: Path, sheet: str, most: int) -> Table:
-    found = list(islice(cut_lines(path, sheet=sheet), most + _HEAD))
-    return _table(path, InputPlan(sheet=sheet), found, most)
-
-
-def _from_text(path: Path, most: int) -> Table:
+def _form_of_text(path: Path) -> InputPlan:
+    """Separator and encoding of a text."""
     with path.open("rb") as stream:
         head = stream.read(1 << 20)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in head:
@@ -143,9 +128,7 @@ def _from_text(path: Path, most: int) -> Table:
     first = text.splitlines()[:_HEAD]
     if any(len(line) > _LONGEST_LINE for line in first):
         raise ReadingsError("has a line that is too long for a table.")
-    delimiter = delimiter_of(first)
-    found = list(islice(cut_lines(path, delimiter=delimiter, encoding=encoding), most + _HEAD))
-    return _table(path, InputPlan(delimiter=delimiter, encoding=encoding), found, most)
+    return InputPlan(delimiter=delimiter_of(first), encoding=encoding)
 
 
 def _cut(line: str, delimiter: str) -> list[str]:
@@ -184,38 +167,48 @@ def _is_value(text: str) -> bool:
     return any(written_date(text, dates) is not None for dates in DATES)
 
 
-def _table(path: Path, form: InputPlan, found: list[tuple[int, list[str]]], most: int) -> Table:
+def _from_lines(blank: Table, found: list[tuple[int, list[str]]], most: int) -> Table:
     """Where the names stand, where the rows begin, and what is between: perhaps units."""
-    cut = [(line, trimmed(cells)) for line, cells in found]
-    cut = [(line, cells) for line, cells in cut if cells]
-    blank = Table(path, form, [], {}, [], [])
+    cut = [(line, kept) for line, cells in found if (kept := trimmed(cells))]
     if not cut:
         raise blank.error("holds no table; it is empty.")
-    if cut[0][1][0] == "TOA5":
-        # Campbell Scientific: about the logger, names, units, how each was taken.
-        top = 1
-    else:
-        top = _names_at([cells for _, cells in cut[:_HEAD]])
+    # Campbell Scientific: about the logger, names, units, how each was taken.
+    is_logger = cut[0][1][0] == "TOA5"
+    top = 1 if is_logger else _names_at([cells for _, cells in cut[:_HEAD]])
     if top >= len(cut):
         raise blank.error("needs a header line with at least two different column names.")
-    names_line, header = cut[top]
-    below = cut[top + 1 :]
-    skipped = 0
+    (names_line, header), below = cut[top], cut[top + 1 :]
     # A sheet or a table of units, and what else stands between the names and the first number or date.
-    while skipped < min(3, len(below)) and not any(map(_is_value, below[skipped][1])):
-        skipped += 1
-    if skipped == min(3, len(below)):
-        skipped = 2 if cut[0][1][0] == "TOA5" else 0
-    units = dict(zip(header, below[0][1], strict=False)) if skipped else {}
+    between = [any(map(_is_value, cells)) for _, cells in below[:3]]
+    skipped = between.index(True) if True in between else 2 if is_logger else 0
     rows = below[skipped:][:most]
-    data_line = rows[0][0] if rows and skipped else names_line + 1
-    _require_even(Table(path, form, header, {}, [], []), rows)
-    decimal = _decimal([cells for _, cells in rows])
-    if decimal != "." and form.sheet is not None:
+    longer = [(line, cells) for line, cells in rows if len(cells) > len(header)]
+    if rows and len(longer) > 0.5 * len(rows):
+        # What stands under which name cannot be told.
+        line, cells = longer[0]
+        why = ""
+        if blank.form.delimiter == "," and blank.form.sheet is None:
+            why = " A comma both in numbers and between cells? Export with ';' between cells, or with points."
+        text = ",".join(cells)[:60]
+        raise blank.error(f"line {line} has {len(cells)} cells under {len(header)} names: {text!r}.{why}")
+    first = [cell for _, cells in rows[:2000] for cell in cells]
+    commas, points = (sum(sign.fullmatch(cell) is not None for cell in first) for sign in (_COMMA, _POINT))
+    if commas > points and blank.form.sheet is not None:
         # Numbers of a sheet have no decimal sign; texts that look like numbers may have one.
         rows = [(line, [c.replace(".", ",") if _POINT.fullmatch(c) else c for c in cells]) for line, cells in rows]
-    form = replace(form, decimal=decimal, names_line=names_line, data_line=data_line)
-    return _checked(Table(path, form, header, units, [cells for _, cells in rows], [line for line, _ in rows]))
+    return replace(
+        blank,
+        form=replace(
+            blank.form,
+            decimal="," if commas > points else ".",
+            names_line=names_line,
+            data_line=rows[0][0] if rows and skipped else names_line + 1,
+        ),
+        header=header,
+        units=dict(zip(header, below[0][1], strict=False)) if skipped and below else {},
+        rows=[cells for _, cells in rows],
+        lines=[line for line, _ in rows],
+    )
 
 
 def _names_at(lines: Sequence[Sequence[str]]) -> int:
@@ -225,23 +218,3 @@ def _names_at(lines: Sequence[Sequence[str]]) -> int:
     named = [i for i in wide if not lines[i][0].startswith(("#", "//", "%"))]
     # Sensors may be numbered, and wide tables are then headed by numbers: the first line it is.
     return (named or wide or [0])[0]
-
-
-def _require_even(table: Table, rows: Sequence[tuple[int, list[str]]]) -> None:
-    """Refuse rows that have more cells than there are names: what stands under which name cannot be told."""
-    n = len(table.header)
-    longer = [(line, cells) for line, cells in rows if len(cells) > n]
-    if rows and len(longer) > 0.5 * len(rows):
-        line, cells = longer[0]
-        why = ""
-        if table.form.delimiter == "," and table.form.sheet is None:
-            why = " A comma both in numbers and between cells? Export with ';' between cells, or with points."
-        raise table.error(f"line {line} has {len(cells)} cells under {n} names: {','.join(cells)[:60]!r}.{why}")
-
-
-def _decimal(rows: Sequence[Sequence[str]]) -> str:
-    commas = points = 0
-    for cells in rows[:2000]:
-        commas += sum(_COMMA.fullmatch(cell) is not None for cell in cells)
-        points += sum(_POINT.fullmatch(cell) is not None for cell in cells)
-    return "," if commas > points else "."

@@ -6,11 +6,13 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
@@ -24,11 +26,14 @@ _FLAT = {"x": 0, "east": 0, "easting": 0, "y": 1, "north": 1, "northing": 1}
 _UPRIGHT = ("z", "depth", "height", "elevation", "altitude")
 _ALONG = ("x", "position", "distance", "chainage", "s")
 _LAT, _LON = ("lat", "latitude"), ("lon", "long", "lng", "longitude")
+_OFFSET, _NOISE = ("offset", "bias"), ("noise", "std", "sigma", "error")
 _TIME = ("time", "date", "datetime", "timestamp", "t", "ts", "epoch", "unixtime", "zeit", "datum", "zeitstempel")
 _MARKS_OF_MISSING = {-9999.0, -999.0, -99999.0, -99.0, 9999.0, 99999.0}
 #: What digital probes say at power-on (85) and without a connection (-127); overflow is shown as nines.
 _UNWELL = {85.0, -127.0}
 _NINES = re.compile(r"-?(?=(?:[.,]?9){3})9*[.,]?9+")
+#: One-letter names and words that pint happens to know: more often part of the name of a column.
+_NO_UNITS = ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u")
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: What a logger appends to the name of a column: how its readings were combined.
 _COMBINED = re.compile(r"_(?:avg|med|max|min|smp|tot)(?:\(\d+\))?$", re.IGNORECASE)
@@ -39,20 +44,17 @@ _CLOCK_ALONE = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?"
 
 def _named(column: str, below: str = "") -> tuple[str, str]:
     """A column name without its unit, and the unit: ``noise_std_degC``, ``depth (m)``; ``below`` is a line of units."""
-    bracketed = re.fullmatch(r"(.*?)\s*[\[(](.+)[\])]", column)
+    bracketed = re.fullmatch(r"\s*(.*?)\s*[\[(](.+)[\])]", column)
     if bracketed and _is_unit(bracketed.group(2).strip()):
-        return bracketed.group(1).strip().lower(), _usual(bracketed.group(2))
-    if below and _is_unit(below):
+        return bracketed.group(1).lower(), _usual(bracketed.group(2))
+    if _is_unit(below):
         return column.lower(), _usual(below)
     if bracketed:
-        return bracketed.group(1).strip().lower(), ""
+        return bracketed.group(1).lower(), ""
     tokens = column.split("_")
     for k in range(1, len(tokens)):
         unit = "/".join(tokens[k:])
-        # One-letter names and words that pint happens to know are more often part of the name.
-        if _is_unit(unit) and unit not in ("id", "std", "no", "nr", "a", "b", "c", "e", "x", "y", "u"):
-            if unit in ("C", "F") and "temp" not in column.lower():
-                continue
+        if _is_unit(unit) and unit not in _NO_UNITS and (unit not in ("C", "F") or "temp" in column.lower()):
             return "_".join(tokens[:k]).lower(), _usual(unit)
     return column.lower(), ""
 
@@ -62,67 +64,33 @@ def _usual(unit: str) -> str:
     return {"C": "degC", "F": "degF"}.get(unit.strip(), spelled(unit))
 
 
-def _is_unit(text: str) -> bool:
-    if text in ("C", "F"):
-        return True
-    with contextlib.suppress(RFKalmanError):
-        Units(field=text)
-        return bool(text)
-    return False
+def _is_unit(text: str, of: str = "field") -> bool:
+    """Whether a text names a unit of some field, or of ``"length"``."""
+    try:
+        Units(length=text) if of == "length" else Units(field=text)
+    except RFKalmanError:
+        return text in ("C", "F") and of == "field"
+    return bool(text)
 
 
-def _is_length(unit: str) -> bool:
-    with contextlib.suppress(RFKalmanError):
-        Units().length_factor(unit)
-        return True
-    return False
+def _names(table: Table) -> dict[str, tuple[str, str]]:
+    """Each column's name without its unit, in lower case, and its unit."""
+    return {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+
+
+def rounded(x: float, digits: int = 2) -> float:
+    """A number to so many significant digits, as it is written in the file."""
+    return float(f"{x:.{digits}g}") + 0.0  # no -0.0
 
 
 # -- what a sensor table says -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SensorGuess:
-    """What a table of sensors says: the columns of ids, coordinates and spreads, and where the sensors are, (n, d)."""
-
-    id: str
-    ids: tuple[str, ...]
-    columns: tuple[str, ...]
-    axes: tuple[str, ...]
-    unit: str
-    unit_known: bool
-    coords: FloatArray
-    noise: str | None
-    offset: str | None
-    noise_unit: str | None
-    table: Table
-    origin: tuple[float, float] | None = None  # of coordinates in degrees
-
-    @property
-    def n(self) -> int:
-        """Number of sensors."""
-        return len(self.ids)
-
-    @property
-    def spacing(self) -> float:
-        """Typical distance to the nearest other sensor."""
-        if self.n < 2:
-            return 1.0
-        far = np.linalg.norm(self.coords[:400, None] - self.coords[None, :400], axis=2)
-        np.fill_diagonal(far, np.inf)
-        return float(np.median(far.min(axis=1)))
-
-    @property
-    def extent(self) -> FloatArray:
-        """Distance between the outermost sensors along each axis, (d,)."""
-        return np.asarray(np.ptp(self.coords, axis=0))
-
-
-def guess_sensors(table: Table) -> SensorGuess:
-    """Find ids, coordinates with their unit, noise and offsets by the names of the columns."""
-    names = {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+def guess_sensors(table: Table) -> dict[str, Any]:
+    """Ids, coordinates with their unit, noise and offsets, found by the names of the columns; for the template."""
+    names = _names(table)
     id_ = next((c for wanted in _ID for c in table.header if c.lower() == wanted), table.header[0])
-    ids = tuple(table.column(id_))
+    ids = table.column(id_)
     for name, count in Counter(ids).items():
         if count > 1:
             lines = ", ".join(str(line) for line, other in zip(table.lines, ids, strict=True) if other == name)
@@ -136,34 +104,55 @@ def guess_sensors(table: Table) -> SensorGuess:
     units = {names[c][1] for c in columns[2 if spherical else 0 :]}
     if len(units) > 1:
         raise table.error(f"coordinates have several units ({', '.join(sorted(units))}); give them one.")
-    unit = units.pop() if units else ""
-    origin, axes = None, tuple(names[c][0] for c in columns)
+    unit, origin, axes = next(iter(units), ""), None, [names[c][0] for c in columns]
     if spherical:
         origin, coords, unit = _projected(table, coords, ids, unit)
-        axes = ("x", "y", *axes[2:])
-    if coords.shape[1] > 1:
-        # A depth that all share says in which plane the sensors lie; it is no axis.
-        varying = np.ptp(coords, axis=0) > 0.0
-        if spherical or not varying.any():
-            varying[:2] = True
-        columns, axes = (tuple(c for c, keep in zip(given, varying, strict=True) if keep) for given in (columns, axes))
-        coords = coords[:, varying]
-    noise = _spread_column(names, "noise", "std", "sigma", "error")
-    offset = _spread_column(names, "offset", "bias")
-    return SensorGuess(
-        id_,
-        ids,
-        columns,
-        axes,
-        unit or "m",
-        bool(unit),
-        coords,
-        noise,
-        offset,
-        names[noise][1] or None if noise else None,
-        table,
-        origin,
-    )
+        axes[:2] = "x", "y"
+    # A depth that all share says in which plane the sensors lie; it is no axis.
+    varying = np.ptp(coords, axis=0) > 0.0
+    if spherical or not varying.any():
+        varying[:2] = True
+    columns, axes = ([c for c, keep in zip(given, varying, strict=True) if keep] for given in (columns, axes))
+    coords = coords[:, varying]
+    words = {column: set(name.split("_")) for column, (name, _) in names.items()}
+    offset = next((c for word in _OFFSET for c in words if word in words[c]), None)
+    noise = next((c for word in _NOISE for c in words if word in words[c] and not words[c] & set(_OFFSET)), None)
+    lower, upper, extent = coords.min(axis=0), coords.max(axis=0), float(np.ptp(coords, axis=0).max())
+    limits = [_outward(a, b, 0.1 * (extent or 1.0)) for a, b in zip(lower.tolist(), upper.tolist(), strict=True)]
+    return {
+        "table": table,
+        "id": id_,
+        "ids": ids,
+        "columns": columns,
+        "axes": axes,
+        "unit": unit or "m",
+        "unit_known": bool(unit),
+        "origin": origin,  # of coordinates in degrees
+        "from_surface": axes == ["depth"] and lower[0] >= 0.0,
+        "lower": [a for a, _ in limits],
+        "upper": [b for _, b in limits],
+        "middle": [rounded(x, 4) for x in np.median(coords, axis=0).tolist()],
+        # A correlation length: some distances of sensors, at most a third of the domain.
+        "length": rounded(min(2.0 * _spacing(coords), extent / 3.0 or 1.0)),
+        "noise": noise,
+        "noise_unit": names[noise][1] if noise else "",
+        "offset": offset,
+    }
+
+
+def _spacing(coords: FloatArray) -> float:
+    """Typical distance to the nearest other sensor."""
+    if len(coords) < 2:
+        return 1.0
+    some = coords[:400]
+    return float(np.median(np.asarray(KDTree(some).query(some, k=2)[0])[:, 1]))
+
+
+def _outward(low: float, high: float, margin: float) -> tuple[float, float]:
+    """Limits with a margin, rounded away from the middle."""
+    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-12))) / 10.0
+    ends = math.floor((low - margin) / step + 1e-9) * step, math.ceil((high + margin) / step - 1e-9) * step
+    return rounded(ends[0], 12), rounded(ends[1], 12)
 
 
 def _projected(
@@ -191,9 +180,9 @@ def _projected(
     return origin, np.concatenate([factor * flat, coords[:, 2:]], axis=1), unit
 
 
-def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tuple[tuple[str, ...], bool]:
+def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tuple[Sequence[str], bool]:
     """Columns of the coordinates, and whether the first two are latitude and longitude."""
-    plain = {name: column for column, (name, unit) in reversed(names.items()) if not unit or _is_length(unit)}
+    plain = {name: column for column, (name, unit) in reversed(names.items()) if not unit or _is_unit(unit, "length")}
     flat = sorted((_FLAT[name], plain[name]) for name in plain if name in _FLAT)
     upright = [plain[name] for name in _UPRIGHT if name in plain][:1]
     if len({axis for axis, _ in flat}) == 2:
@@ -218,15 +207,6 @@ def _coordinate_columns(table: Table, names: dict[str, tuple[str, str]]) -> tupl
     )
 
 
-def _spread_column(names: dict[str, tuple[str, str]], *words: str) -> str | None:
-    """The column of a standard deviation, by the first of its words that names one."""
-    for word in words:
-        for column, (name, _) in names.items():
-            if word in name.split("_") and not (words[0] == "noise" and {"offset", "bias"} & set(name.split("_"))):
-                return column
-    return None
-
-
 # -- what a table of readings says ------------------------------------------------------------------------------------
 
 
@@ -243,63 +223,37 @@ class Times:
     example: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadingGuess:
-    """What the first readings say: columns, clock, marks of missing values, and how large and how lively they are."""
-
-    table: Table
-    time: str
-    sensor: str | None  # None: one column per sensor
-    value: str | None
-    columns: dict[str, str]  # wide: column to sensor, where they differ
-    quantity: str
-    unit: str
-    times: Times
-    missing: list[str]
-    lowest: float
-    first: float
-    spread: float
-    pace: float  # typical change of the liveliest sensor within one unit of time
-    unit_of_time: str
-    resolution: float
-    lag: float  # seconds by which the latest reading is late; 0 where the order of lines means nothing
-    others: dict[str, list[str]] = field(default_factory=dict)
-
-
-def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
-    """Find layout, columns and scales of a table of readings of the sensors ``ids``."""
-    known = set(ids)
-    names = {column: _named(column, table.units.get(column, "")) for column in table.header if column}
-    header = list(names)
-    time = next((c for c in header if names[c][0].split("_")[0].split(" ")[0] in _TIME), header[0])
-    wide = _wide_columns(header, names, known, time)
+def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
+    """Layout, columns, clock and scales of a table of readings of the sensors ``ids``; for the template."""
+    known, names = set(ids), _names(table)
+    time = next((c for c in names if names[c][0].split("_")[0].split(" ")[0] in _TIME), next(iter(names)))
+    rest = [c for c in names if c != time]
+    wide = _wide_columns(rest, names, known)
+    numeric = [c for c in rest if c not in wide and _mostly_numbers(table, c)]
     others: dict[str, list[str]] = {}
-    sensor: str | None = None
-    value: str | None = None
+    sensor = value = None
     if wide:
         rows = [(i, name, c, text) for c, name in wide.items() for i, text in enumerate(table.column(c))]
         units = {names[c][1] for c in wide}
         quantity, unit = "", units.pop() if len(units) == 1 else ""
-        strange = [c for c in header if c not in wide and c != time and _mostly_numbers(table, table.column(c))]
-        strange = [c for c in strange if names[c][0] not in ("record", "recnum", "no", "nr", "batt", "battery")]
+        strange = [c for c in numeric if names[c][0] not in ("record", "recnum", "no", "nr", "batt", "battery")]
         if strange:
             table.remarks.append(f"no sensor of the table is named like the columns {_several(strange)}: not read.")
     else:
         # The column that knows most of the sensors: a column of test names may share some of them.
-        shares = {c: len(known & set(table.column(c))) for c in header if c != time}
+        shares = {c: len(known & set(table.column(c))) for c in rest}
         sensor = max(shares, key=lambda c: (shares[c], "sensor" in c.lower(), "id" in c.lower()), default=None)
         if sensor is None or not shares[sensor]:
             raise table.error("no column holds ids of the sensor table, and none is named after a sensor.")
-        candidates = [c for c in header if c not in (time, sensor) and _mostly_numbers(table, table.column(c))]
+        candidates = [c for c in numeric if c != sensor]
         if not candidates:
             raise table.error("no column holds numbers that could be readings.")
         value = max(candidates, key=lambda c: (bool(names[c][1]), c.lower() in ("value", "reading")))
         quantity, unit = names[value]
         pairs = zip(table.column(sensor), table.column(value), strict=True)
         rows = [(i, name, value, text) for i, (name, text) in enumerate(pairs)]
-        for c in header:
-            if c not in (time, sensor, value) and 1 < len(set(table.column(c))) <= 20 and c not in candidates:
-                others[c] = sorted(set(table.column(c)))[:20]
+        kinds = {c: sorted(set(table.column(c))) for c in rest if c not in (sensor, *candidates)}
+        others = {c: found for c, found in kinds.items() if 1 < len(found) <= 20}
     times = _times(table, time, names[time][1])
     missing = _missing(table, rows)
     series: dict[str, list[tuple[float, float]]] = {}
@@ -312,43 +266,46 @@ def guess_readings(table: Table, ids: Sequence[str]) -> ReadingGuess:
     _remark_on_names(table, series, ids)
     series = {name: path for name, path in series.items() if name in known}
     numbers = np.array([v for path in series.values() for _, v in path])
-    middle = float(np.median(numbers))
     low, high = np.quantile(numbers, [0.02, 0.98], method="inverted_cdf")
     kept = numbers[(numbers >= low) & (numbers <= high)]  # a few spikes must not set the scale
-    spread = float(np.std(kept)) or abs(middle) or 1.0
+    spread = float(np.std(kept)) or abs(float(np.median(numbers))) or 1.0
     unit_of_time, pace = _pace(series, None if times.since else times.unit)
-    first = float(np.median([min(path)[1] for path in series.values()]))
-    order = [name for _, name, _, _ in rows] if sensor is not None else []
-    return ReadingGuess(
-        table,
-        time,
-        sensor,
-        value,
-        {c: n for c, n in wide.items() if c != n} and wide,
-        quantity.replace("_", " "),
-        unit,
-        times,
-        missing,
-        float(low),
-        first,
-        spread,
-        pace or 0.1 * spread,
-        unit_of_time,
-        _resolution(text for _, _, _, text in rows[:2000]),
-        _lag(times.seconds, order),
-        others,
-    )
+    return {
+        "table": table,
+        "time": time,
+        "sensor": sensor,  # None: one column per sensor
+        "value": value,
+        "columns": wide if any(c != name for c, name in wide.items()) else {},
+        "quantity": quantity.replace("_", " "),
+        "unit": unit,
+        "others": others,
+        "times": times,
+        "missing": missing,
+        "absolute_zero": _absolute_zero(unit, float(low)),
+        "first": float(np.median([min(path)[1] for path in series.values()])),
+        "spread": spread,
+        "pace": pace or 0.1 * spread,  # typical change of the liveliest sensor within one unit of time
+        "unit_of_time": unit_of_time,
+        "seconds": SECONDS.get(unit_of_time, 1.0),
+        "resolution": _resolution(text for _, _, _, text in rows[:2000]),
+        # Seconds by which the latest reading is late; 0 where the order of lines means nothing.
+        "lag": _lag(times.seconds, None if sensor is None else table.column(sensor)),
+    }
 
 
-def _wide_columns(
-    header: Sequence[str], names: dict[str, tuple[str, str]], known: set[str], time: str
-) -> dict[str, str]:
+def _absolute_zero(unit: str, lowest: float) -> float | None:
+    """Absolute zero in a unit of temperature, unless readings lie below: a difference in K may be negative."""
+    zero = math.inf
+    with contextlib.suppress(RFKalmanError):
+        zero = Units(field=unit).convert("0 K", "field")
+    return zero if lowest >= zero else None
+
+
+def _wide_columns(columns: Sequence[str], names: dict[str, tuple[str, str]], known: set[str]) -> dict[str, str]:
     """Columns that are named after a sensor, perhaps with a unit or with what a logger appends, and the sensor."""
     plain = {name.lower(): name for name in known}
     found: dict[str, str] = {}
-    for column in header:
-        if column == time:
-            continue
+    for column in columns:
         spellings = (column, names[column][0], _COMBINED.sub("", column), _COMBINED.sub("", names[column][0]))
         sensor = next((plain[text.lower()] for text in spellings if text.lower() in plain), None)
         if sensor is not None:
@@ -365,14 +322,14 @@ def _several(names: Sequence[str]) -> str:
 
 def _remark_on_names(table: Table, series: dict[str, list[tuple[float, float]]], ids: Sequence[str]) -> None:
     strangers = [name for name in series if name not in set(ids)]
-    if strangers:
-        count = sum(len(series[name]) for name in strangers)
-        text = f"{count} readings are of sensors that the table of sensors does not have"
-        table.remarks.append(f"{text}: {_several(strangers)}.")
     silent = [name for name in dict.fromkeys(ids) if name not in series]
-    if silent:
-        text = f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines"
-        table.remarks.append(f"{text}: {_several(silent)}.")
+    count = sum(len(series[name]) for name in strangers)
+    for names, text in (
+        (strangers, f"{count} readings are of sensors that the table of sensors does not have"),
+        (silent, f"{len(silent)} sensors have no reading among the first {len(table.rows)} lines"),
+    ):
+        if names:
+            table.remarks.append(f"{text}: {_several(names)}.")
 
 
 def _missing(table: Table, rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
@@ -408,11 +365,14 @@ def _fault_codes(table: Table, texts: Sequence[str]) -> set[str]:
     return {text for text in codes if not 2.0 * low - high <= values[text] <= 2.0 * high - low}
 
 
-def _mostly_numbers(table: Table, texts: Sequence[str]) -> bool:
-    filled = [t for t in texts[:1000] if t]
-    if not filled:
-        return False
-    return sum(math.isfinite(table.number(t)) for t in filled) > 0.5 * len(filled)
+def _mostly_numbers(table: Table, column: str) -> bool:
+    return _share(table.column(column), lambda text: math.isfinite(table.number(text))) > 0.5
+
+
+def _share(texts: Sequence[str], holds: Callable[[str], object]) -> float:
+    """Of the texts that are not empty, the share for which something holds."""
+    filled = [text for text in texts[:1000] if text]
+    return sum(bool(holds(text)) for text in filled) / max(1, len(filled))
 
 
 # -- times ------------------------------------------------------------------------------------------------------------
@@ -420,39 +380,31 @@ def _mostly_numbers(table: Table, texts: Sequence[str]) -> bool:
 
 def _times(table: Table, column: str, suffix: str) -> Times:
     stamps = table.column(column)
-    if _mostly_numbers(table, stamps):
+    if _mostly_numbers(table, column):
         return _numbers_of_time(table, stamps, suffix)
     filled = [(i, t) for i, t in enumerate(stamps) if t]
-    iso = sum(written_date(t, None) is not None for _, t in filled)
-    dates = None if iso > 0.5 * len(filled) else _order(table, column, filled)
-    clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE) > 0.5]
+    row, example = (filled or [(0, "")])[0]
+    dates = _order(table, column, filled)
+    clocks = [c for c in table.header if c and c != column and _share(table.column(c), _CLOCK_ALONE.fullmatch) > 0.5]
     if clocks and all(":" not in t for _, t in filled):
-        day = table.cell(filled[0][0], column, filled[0][1])
+        day = table.cell(row, column, example)
         raise table.error(f"{day} is a day and {clocks[0]!r} the time of day; join them in one column.")
-    zoned = sum((written_date(t, dates) or [None])[-1] is not None for _, t in filled) > 0.5 * len(filled)
     # Where the order cannot be told, either serves for scales.
-    moments = [_moment(t, "day first" if dates == "?" else dates, zoned) for t in stamps]
+    found = [written_date(t, "day first" if dates == "?" else dates) or () for t in stamps]
+    zoned = sum(bool(parts and parts[-1]) for parts in found) > 0.5 * len(filled)
+    moments = [_moment(*parts) if parts and bool(parts[-1]) == zoned else None for parts in found]
     known = [(m, i) for i, m in enumerate(moments) if m is not None]
     if not known:
-        row, text = (filled or [(0, "")])[0]
-        cell = table.cell(row, column, text)
         raise table.error(
-            f"{cell} is not a time that is understood, so there is no reading that is a number with a time; write "
-            "2024-12-31T14:00, 31.12.2024 14:00, or a number."
+            f"{table.cell(row, column, example)} is not a time that is understood, so there is no reading that is a "
+            "number with a time; write 2024-12-31T14:00, 31.12.2024 14:00, or a number."
         )
-    start = None
-    if dates != "?":
-        first, i = min(known)
-        start = stamps[i] if dates is None else first.isoformat()
+    first, i = min(known)
+    start = None if dates == "?" else stamps[i] if dates is None else first.isoformat()
     zero = datetime(2000, 1, 1, tzinfo=UTC if zoned else None)
     # Only differences are used, so times without a zone may stand for UTC here.
     seconds = [math.nan if m is None else (m - zero).total_seconds() for m in moments]
-    return Times(seconds, dates=dates, zoned=zoned, start=start, example=filled[0][1])
-
-
-def _share(texts: Sequence[str], pattern: re.Pattern[str]) -> float:
-    filled = [t for t in texts[:1000] if t]
-    return sum(pattern.fullmatch(t) is not None for t in filled) / max(1, len(filled))
+    return Times(seconds, dates=dates, zoned=zoned, start=start, example=example)
 
 
 def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
@@ -471,27 +423,21 @@ def _numbers_of_time(table: Table, stamps: Sequence[str], suffix: str) -> Times:
 
 
 def _order(table: Table, column: str, filled: Sequence[tuple[int, str]]) -> str | None:
-    """Which of day and month comes first: told by a number above twelve, asked for where there is none."""
-    if sum(written_date(t, "year first") is not None for _, t in filled) > 0.5 * len(filled):
-        return "year first"
-    dated = [(i, text, written_date(text, "day first")) for i, text in filled]
-    day = next(((i, text) for i, text, date in dated if date is not None and int(date[2] or 0) > 12), None)
-    month = next(((i, text) for i, text, date in dated if date is not None and int(date[1] or 0) > 12), None)
-    if day is not None and month is not None:
-        one, other = (table.cell(i, column, text) for i, text in (day, month))
-        raise table.error(f"{one} has the day first, {other} the month; write all dates in one order.")
-    if all(date is None for _, _, date in dated):
-        return None
-    return "day first" if day is not None else "month first" if month is not None else "?"
+    """Which of day and month comes first (None: ISO 8601): told by a number above twelve, asked for without one."""
+    for order in (None, "year first"):
+        if sum(written_date(t, order) is not None for _, t in filled) > 0.5 * len(filled):
+            return order
+    dated = [(i, text, date) for i, text in filled if (date := written_date(text, "day first"))]
+    day, month = ([table.cell(i, column, text) for i, text, date in dated if int(date[k] or 0) > 12] for k in (2, 1))
+    if day and month:
+        raise table.error(f"{day[0]} has the day first, {month[0]} the month; write all dates in one order.")
+    return None if not dated else "day first" if day else "month first" if month else "?"
 
 
-def _moment(text: str, dates: str | None, zoned: bool) -> datetime | None:
-    found = written_date(text, dates)
-    if found is None or (found[-1] is not None) != zoned:
-        return None
-    *parts, fraction, zone = found
+def _moment(*parts: str | None) -> datetime | None:
+    *whole, fraction, zone = parts
     try:
-        year, month, day, hour, minute, second = (int(p or 0) for p in parts)
+        year, month, day, hour, minute, second = (int(part or 0) for part in whole)
         moment = datetime(year, month, day, hour, minute, second, int((fraction or "0")[:6].ljust(6, "0")))
         return moment if zone is None else datetime.fromisoformat(moment.isoformat() + zone)
     except ValueError:
@@ -515,22 +461,22 @@ def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -
     return unit, max(rates, default=0.0) * math.sqrt(SECONDS.get(unit, 1.0))
 
 
-def _lag(seconds: Sequence[float], sensors: Sequence[str]) -> float:
+def _lag(seconds: Sequence[float], sensors: Sequence[str] | None) -> float:
     """How late the latest line is where lines stand in order of arrival; 0 where they are sorted."""
-    keep = [i for i, s in enumerate(seconds) if math.isfinite(s)]
-    t = np.array([seconds[i] for i in keep])
+    t = np.array(seconds)
+    keep = np.isfinite(t)
+    t = t[keep]
     if t.size < 2:
         return 0.0
-    if sensors:
-        runs = 1 + sum(sensors[i] != sensors[j] for i, j in zip(keep[1:], keep[:-1], strict=True))
-        several = len({sensors[i] for i in keep})
+    if sensors is not None:
+        who = np.array(sensors)[keep]
+        several = np.unique(who).size
         # One sensor after the other: sorted by sensor, not by arrival.
-        if several > 1 and runs < 2 * several:
+        if several > 1 and 1 + np.count_nonzero(who[1:] != who[:-1]) < 2 * several:
             return 0.0
     # A time that no line after it comes near runs ahead by mistake, and makes nothing late.
-    reach = np.minimum(t, np.max(np.stack([np.roll(t, -k) for k in range(1, min(21, t.size))]), axis=0))
-    late = np.maximum.accumulate(reach) - t
-    return float(max(late.max(), 0.0))
+    reach = np.minimum(t, np.max([np.roll(t, -k) for k in range(1, min(21, t.size))], axis=0))
+    return max(0.0, float(np.max(np.maximum.accumulate(reach) - t)))
 
 
 def _resolution(texts: Iterable[str]) -> float:

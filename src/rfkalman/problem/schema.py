@@ -1,198 +1,63 @@
-"""The sections of a problem file, key by key.
+"""The sections of a problem file, key by key, and what the library makes of them.
 
-Quantities are kept as they were written (a number, or a text with a unit), so
-that a problem written back says the same. A marker on each key tells what it
-must be once converted; see :mod:`rfkalman.problem.units`.
+A table that stands for a value of the library (a domain, a boundary condition,
+a coefficient, an unknown) builds it, and is written from it: the library's own
+object may stand in a ``Problem(...)`` written in Python.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import difflib
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    ValidationError,
-    model_validator,
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
+
+from .. import domains
+from ..core.errors import ValueRangeError
+from ..physics import coefficients, conditions
+from ..physics.sources import Bump, Source
+from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from .section import (
+    LIMITS,
+    Change,
+    Date,
+    Dates,
+    Diffusivity,
+    Dim,
+    Duration,
+    FieldValue,
+    File,
+    Key,
+    Length,
+    Moment,
+    Name,
+    Number,
+    PathText,
+    Quantity,
+    Section,
+    Smoothness,
+    Spread,
+    Text,
+    Width,
+    listed,
+    must,
+    several,
+    text_of,
 )
-from pydantic.functional_validators import ModelWrapValidatorHandler
-from pydantic_core import InitErrorDetails, PydanticCustomError
-
-#: What a problem may ask for at most; beyond, it is a mistake or an attack.
-LIMITS = {
-    "file_bytes": 4_000_000,
-    "key_parts": 12,
-    "table_bytes": 200_000_000,
-    "table_rows": 2_000_000,
-    "vertices": 20_000,
-    "sensors": 100_000,
-    "features": 4_000,
-    "sources": 100,
-    "layers": 200,
-    "files": 10_000,
-    "map_times": 10_000,
-    "thresholds": 20,
-}
-
-
-# -- how keys are named -----------------------------------------------------------------------------------------------
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def dotted(parts: tuple[str | int, ...]) -> str:
-    """A key as it would be written in the file: physics.boundary."x+".value, sensors.table[2].noise."""
-    text = ""
-    for part in parts:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part:
-            text += ("." if text else "") + (part if _BARE.fullmatch(part) else f'"{part}"')
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """What is under a key: a file, or a kind of quantity of ``units.DIMENSIONS`` or as its surroundings say."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """What ``@value`` and ``@spread`` mean in the tables below this key."""
-
-    value: str
-    spread: str
-
-
-# -- scalars ----------------------------------------------------------------------------------------------------------
-
-
-def _quantity(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str, np.integer, np.floating)):
-        raise ValueError("must be a number or a text with a unit such as '0.3 mm2/s'")
-    if isinstance(value, str):
-        if not value.strip() or len(value) > 80:
-            raise ValueError("must be a number or a text with a unit such as '0.3 mm2/s'")
-        return value
-    if not math.isfinite(value):
-        raise ValueError("must be finite")
-    return float(value)
-
-
-def _date(value: Any) -> Any:
-    """Dates may be TOML's own or texts; they are kept as ISO 8601 texts."""
-    if isinstance(value, (dt.datetime, dt.date)):
-        return value.isoformat()
-    if not isinstance(value, str) or not 0 < len(value) <= 40:
-        raise ValueError("must be a date such as '2024-05-01' or '2024-05-01T06:00:00Z'")
-    return value
-
-
-def _moment(value: Any) -> Any:
-    """A date, or a number of time units since the start."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return _date(value)
-
-
-def _whole_or_auto(value: Any) -> Any:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value != "auto" and not (whole and 4 <= value <= LIMITS["features"]):
-        raise ValueError(f"must be a whole number from 4 to {LIMITS['features']}, or 'auto'")
-    return value
-
-
-def _share_or_auto(value: Any) -> Any:
-    # Below the last of them nothing but rounding noise is left to be kept.
-    if value != "auto" and not (isinstance(value, float) and 1e-20 <= value < 1.0):
-        raise ValueError("must be a number between 0 and 1 (from 1e-20), such as 1e-12, or 'auto'")
-    return value
-
-
-def _axis(value: Any) -> Any:
-    if not isinstance(value, (int, str)) or isinstance(value, bool) or value == "":
-        raise ValueError("must be the name of an axis or its number, 0 for the first")
-    return value
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _limit(value: Any) -> Any:
-    return value if isinstance(value, float) and math.isinf(value) else _quantity(value)
-
+from .tables import mesh, outline
 
 if TYPE_CHECKING:
-    # As written, a number or a text; in :attr:`Problem.converted`, which is what everything is computed from, a number.
-    Quantity = float
-    Limit = float
-    QuantityOrAuto = float | Literal["auto"]
-else:
-    Quantity = Annotated[float | str, BeforeValidator(_quantity)]
-    Limit = Annotated[float | str, BeforeValidator(_limit)]
-    QuantityOrAuto = Quantity
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-PathText = Annotated[str, StringConstraints(min_length=1, max_length=4096), BeforeValidator(lambda v: _path(v))]
+    from .file import Problem
+
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
-def _path(value: Any) -> Any:
-    return str(value) if hasattr(value, "__fspath__") else value
-
-
-class Section(BaseModel):
-    """A table of the file: unknown keys are refused, with the nearest known one named."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, ser_json_inf_nan="strings")
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _known_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, Mapping) else []
-        if not unknown:
-            return handler(given)
-        found: list[InitErrorDetails] = []
-        meant: set[tuple[str, ...]] = set()
-        for key in unknown:
-            near = difflib.get_close_matches(str(key), cls.model_fields, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]!r}?" if near else f"keys here are {', '.join(cls.model_fields)}."
-            kind = PydanticCustomError("unknown_key", "{hint}", {"key": str(key), "hint": hint, "near": near[:1]})
-            found.append(InitErrorDetails(type=kind, input=key))
-            meant.update((name,) for name in near)
-        # What else is wrong in the table is said in the same breath.
-        try:
-            handler({key: value for key, value in given.items() if key not in unknown})
-        except ValidationError as error:
-            for item in error.errors(include_url=False):
-                if item["type"] == "missing" and item["loc"] in meant:
-                    continue
-                ctx = {**item.get("ctx", {}), "said": item["msg"]}
-                again = PydanticCustomError(item["type"], "{said}", ctx)
-                found.append(InitErrorDetails(type=again, loc=item["loc"], input=item["input"]))
-        raise ValidationError.from_exception_data(cls.__name__, found)
-
-
 # -- tables that a problem names --------------------------------------------------------------------------------------
-
-Dates = Literal["day first", "month first", "year first"]
 
 
 class Written(Section):
@@ -214,6 +79,10 @@ class Written(Section):
             raise ValueError("data_line must come after names_line")
         return self
 
+    def written(self) -> dict[str, Any]:
+        """How the table is written, where the problem says so; the keywords are those of ``TableFormat``."""
+        return self.model_dump(include=set(Written.model_fields), exclude_none=True)
+
 
 # -- values that may be known, tabulated or unknown -------------------------------------------------------------------
 
@@ -221,42 +90,45 @@ class Written(Section):
 class Series(Written):
     """A table in time: linear in between, constant beyond its ends."""
 
-    file: Annotated[PathText, Dim("file")] = Field(
-        description="CSV file or .xlsx workbook, relative to the problem file."
-    )
+    file: File = Field(description="CSV file or .xlsx workbook, relative to the problem file.")
     dates: Dates | None = Field(None, description="Order of dates that are not ISO 8601.")
     time: Text = Field("time", description="Column of the times: dates, or numbers in time.unit since the start.")
     value: Text = Field("value", description="Column of the values.")
     unit: str | None = Field(None, max_length=80, description="Unit of the values; by default that of the key.")
 
+    def replaced(self, change: Change, at: Key, around: str = "") -> Any:
+        """What becomes of a table in time as a whole, as a value of the kind of its key."""
+        return change(at, self, around)
+
+
+SpreadAround = Annotated[float, Quantity("@ spread")]
+
 
 class UnknownValue(Section):
     """A value to be estimated with the field."""
 
-    std: Annotated[Quantity, Dim("@spread")] = Field(description="Standard deviation at the start.")
-    mean: Annotated[Quantity, Dim("@value")] = Field(0.0, description="Mean at the start.")
+    std: SpreadAround = Field(description="Standard deviation at the start.")
+    mean: Annotated[float, Quantity("@")] = Field(0.0, description="Mean at the start.")
     process: Literal["fixed", "random walk", "ou", "integrated random walk"] = Field(
         "random walk", description="How the value moves in time."
     )
-    change: Annotated[Quantity | None, Dim("@spread")] = Field(
+    change: SpreadAround | None = Field(
         None,
         description="random walk: typical change (std) within `per`; integrated random walk: typical departure from "
         "its trend within `per`; ou: typical distance from the mean in the long run (default std).",
     )
-    per: Annotated[Quantity | None, Dim("duration")] = Field(
-        None, description="The duration that `change` refers to; by default one time.unit."
-    )
-    memory: Annotated[Quantity | None, Dim("duration")] = Field(None, description="ou: time over which it forgets.")
-    trend: Annotated[Quantity | None, Dim("@spread")] = Field(
+    per: Duration | None = Field(None, description="The duration that `change` refers to; by default one time.unit.")
+    memory: Duration | None = Field(None, description="ou: time over which it forgets.")
+    trend: SpreadAround | None = Field(
         None, description="integrated random walk: typical change within `per` from the slope at the start."
     )
-    length: Annotated[Quantity | None, Dim("width")] = Field(
+    length: Width | None = Field(
         None, description="Along a boundary part: correlation length; without it one common value."
     )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        needed, other = _PROCESSES[self.process]
+        _, needed, other = _PROCESSES[self.process]
         if getattr(self, needed or "process") is None:
             raise ValueError(_NEEDED[needed].format(self.process))
         for name in ("change", "per", "memory", "trend"):
@@ -264,14 +136,39 @@ class UnknownValue(Section):
                 raise ValueError(f"{name} has no meaning for process '{self.process}'")
         return self
 
+    @staticmethod
+    def of(unknown: conditions.Unknown) -> dict[str, Any]:
+        """The table of an unknown of the library."""
+        process: Any = unknown.process
+        name = next(name for name, (kind, *_) in _PROCESSES.items() if isinstance(process, kind))
+        keys = {_KEYS[field.name]: getattr(process, field.name) or None for field in fields(process)}
+        if isinstance(process, IntegratedRandomWalk):
+            keys["change"] = process.std / math.sqrt(3.0)
+        return {"mean": unknown.mean, "std": unknown.std, "process": name, "length": unknown.length, **keys}
 
-#: Of each process: the key that it needs, and those that it may have.
-_PROCESSES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "fixed": ("", ()),
-    "random walk": ("change", ("per",)),
-    "ou": ("memory", ("change",)),
-    "integrated random walk": ("change", ("per", "trend")),
+    def build(self) -> conditions.Unknown:
+        """The unknown of the library."""
+        per, change = self.per or 1.0, self.change or self.std
+        process: Process = Fixed()
+        if self.process == "random walk":
+            process = RandomWalk(change / math.sqrt(per))
+        elif self.process == "ou":
+            process = OrnsteinUhlenbeck(change, self.memory or 0.0)
+        elif self.process == "integrated random walk":
+            # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
+            process = IntegratedRandomWalk(change * math.sqrt(3.0 / per**3), (self.trend or 0.0) / per)
+        return conditions.Unknown((self.mean, self.std), process, self.length)
+
+
+#: Of each process: its class, the key that it needs, and those that it may have.
+_PROCESSES: dict[str, tuple[type[Process], str, tuple[str, ...]]] = {
+    "fixed": (Fixed, "", ()),
+    "random walk": (RandomWalk, "change", ("per",)),
+    "ou": (OrnsteinUhlenbeck, "memory", ("change",)),
+    "integrated random walk": (IntegratedRandomWalk, "change", ("per", "trend")),
 }
+#: The key of each field of a process.
+_KEYS = {"std": "change", "time": "memory", "slope_std": "trend"}
 _NEEDED = {
     "change": "a {} needs `change`, by how much the value typically moves within `per`: change = '2 degC', per = '1 d'",
     "memory": "process '{}' needs `memory`, the time over which it forgets",
@@ -284,26 +181,56 @@ class UnknownTable(Section):
     unknown: UnknownValue
 
 
-def _tag(value: Any) -> str:
-    if isinstance(value, (Series, UnknownTable)):
-        return "<series>" if isinstance(value, Series) else "<unknown>"
-    if isinstance(value, Mapping):
-        return "<unknown>" if "unknown" in value else "<series>"
-    return "<number>"
+def _by_key(table: str, number: str = "number", several: str = "number", **marks: str) -> Callable[[Any], str]:
+    """Tells the branches of a union apart: a table by a key that only it has, one without by ``table``."""
+
+    def tag(value: Any) -> str:
+        if isinstance(value, Section):
+            return f"<{type(value).__name__}>"
+        if isinstance(value, Mapping):
+            return f"<{next((name for key, name in marks.items() if key in value), table)}>"
+        return f"<{several if isinstance(value, (list, tuple, np.ndarray)) else number}>"
+
+    return tag
 
 
-_Known = Annotated[Quantity, Tag("<number>")] | Annotated[Series, Tag("<series>")]
-KnownValue = Annotated[_Known, Discriminator(_tag)]
-AnyValue = Annotated[_Known | Annotated[UnknownTable, Tag("<unknown>")], Discriminator(_tag)]
+_Known = Annotated[Number, Tag("<number>")] | Annotated[Series, Tag("<Series>")]
+KnownValue = Annotated[_Known, Discriminator(_by_key("Series"))]
+AnyValue = Annotated[
+    _Known | Annotated[UnknownTable, Tag("<UnknownTable>")], Discriminator(_by_key("Series", unknown="UnknownTable"))
+]
+
+
+def _written(value: Any) -> Any:
+    """A value of the library as a table or a number."""
+    if isinstance(value, conditions.Unknown):
+        return {"unknown": UnknownValue.of(value)}
+    if isinstance(value, (int, float)):
+        return float(value)
+    raise ValueError(
+        f"a {type(value).__name__} cannot be written to a problem file; give a number, or a table in time: "
+        "{'file': 'wall.csv'}"
+    )
+
+
+def _built(value: Any) -> Any:
+    """A value as the library takes it: a number, a table in time, or an unknown."""
+    unknown = value.unknown if isinstance(value, UnknownTable) else value
+    return unknown.build() if isinstance(unknown, UnknownValue) else value
 
 
 # -- domain -----------------------------------------------------------------------------------------------------------
 
 
-class _Domain(Section):
+class Domain(Section):
+    """What all domains have."""
+
+    #: What makes the domain of its keys, under their names.
+    makes: ClassVar[Callable[..., domains.Domain]]
+
     unit: str = Field("m", max_length=40, description="Unit of length of the whole file, and of results.")
     axes: list[Text] | None = Field(None, max_length=3, description="Names of the axes; x, y, z by default.")
-    parts: dict[str, Annotated[list[Text], BeforeValidator(_listed)]] = Field(
+    parts: dict[str, Annotated[list[Text], listed]] = Field(
         default_factory=dict,
         description="Names for parts of the boundary: each a part's own name (x-, x+, outer, edge0, ...), a pattern "
         "such as 'edge*', or a list of them.",
@@ -319,51 +246,84 @@ class _Domain(Section):
         """Names of the axes."""
         return list(self.axes) if self.axes is not None else ["x", "y", "z"][: self.dimension]
 
+    def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
+        d, axes = self.dimension, self.axis_names
+        if len(axes) != d:
+            yield "axes", f"names {len(axes)} axes, but the domain has {d}."
+        if len(set(axes)) != len(axes):
+            yield "axes", "must be different names."
+        if "file" not in type(self).model_fields:  # what may come from a file is looked at when it is built
+            yield from self.refused(lambda: self.shape(None))
 
-class IntervalDomain(_Domain):
+    def shape(self, problem: Any) -> domains.Domain:
+        """The domain of the library, its parts under their own names."""
+        return type(self).makes(**self.own(Domain))
+
+    def build(self, problem: Problem) -> domains.Domain:
+        """The domain of the library, its parts under the names given them."""
+        with problem.blaming("domain"):
+            found = self.shape(problem)
+        if found.dimension != self.dimension:
+            text = f"the mesh has {found.dimension} dimensions; name that many axes (here {self.dimension})."
+            raise problem.error("domain.axes", text)
+        names: dict[str, str] = {}
+        for name, patterns in self.parts.items():
+            for pattern in patterns:
+                meant = [part for part in found.parts if part == pattern or fnmatchcase(part, pattern)]
+                if not meant:
+                    text = f"this domain has no boundary part {pattern!r}; it has {several(found.parts, 12)}."
+                    raise problem.error(f"domain.parts.{name}", text)
+                names.update(dict.fromkeys(meant, name))
+        with problem.blaming("domain.parts"):
+            return found.renamed(names) if names else found
+
+
+class IntervalDomain(Domain):
     """A stretch of a line; its parts are x- and x+."""
 
+    makes = domains.Box
     kind: Literal["interval"]
-    lower: Annotated[Quantity, Dim("length")]
-    upper: Annotated[Quantity, Dim("length")]
+    lower: Length
+    upper: Length
 
     dimension = property(lambda self: 1)
 
 
-class BoxDomain(_Domain):
+class BoxDomain(Domain):
     """An axis-parallel box; its parts are x-, x+, y-, y+, z-, z+."""
 
+    makes = domains.Box
     kind: Literal["box"]
-    lower: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
-    upper: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
+    lower: list[Length] = Field(min_length=1, max_length=3)
+    upper: list[Length] = Field(min_length=1, max_length=3)
 
     dimension = property(lambda self: len(self.lower))
 
 
-class BallDomain(_Domain):
+class BallDomain(Domain):
     """A disk or ball, or a ring or shell; its parts are outer and inner."""
 
+    makes = domains.Ball
     kind: Literal["ball"]
-    centre: Annotated[list[Quantity], Dim("length")] = Field(min_length=2, max_length=3)
-    radius: Annotated[Quantity, Dim("width")]
-    inner_radius: Annotated[Quantity | None, Dim("width")] = None
+    centre: list[Length] = Field(min_length=2, max_length=3)
+    radius: Width
+    inner_radius: Width | None = None
 
     dimension = property(lambda self: len(self.centre))
 
 
 Ring = list[Annotated[list[float], Field(min_length=2, max_length=2)]]
+LengthUnit = Annotated[str, Dim("unit of length")]
 
 
-class PolygonDomain(_Domain):
+class PolygonDomain(Domain):
     """A polygon with holes, inline or from a GeoJSON file; its parts are edge0, edge1, ..., hole0.edge0, ..."""
 
     kind: Literal["polygon"]
     exterior: Ring | None = Field(None, max_length=LIMITS["vertices"], description="Vertices in order, in `unit`.")
     holes: list[Ring] = Field(default_factory=list, max_length=1000)
-    file: Annotated[PathText | None, Dim("file")] = Field(
-        None, description="GeoJSON file with one Polygon, in plane coordinates."
-    )
-    file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
+    file: File | None = Field(None, description="GeoJSON file with one Polygon, in plane coordinates.")
+    file_unit: LengthUnit | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
 
     dimension = property(lambda self: 2)
 
@@ -380,18 +340,43 @@ class PolygonDomain(_Domain):
             raise ValueError("holes come with the file; leave `holes` out")
         return self
 
+    def shape(self, problem: Any) -> domains.Domain:
+        if self.file is not None:
+            return outline(problem, problem.path(self.file), self.file_unit)
+        return domains.Polygon(self.exterior, tuple(self.holes))
 
-class MeshDomain(_Domain):
+
+class MeshDomain(Domain):
     """A mesh file (gmsh, VTK, ...); its parts and regions are the physical names."""
 
     kind: Literal["mesh"]
-    file: Annotated[PathText, Dim("file")]
-    file_unit: str | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
+    file: File
+    file_unit: LengthUnit | None = Field(None, max_length=40, description="Unit of the coordinates in the file.")
+
+    def shape(self, problem: Any) -> domains.Domain:
+        return mesh(problem, problem.path(self.file), self.file_unit)
+
+
+def _domain_table(domain: Any) -> Any:
+    """A domain of the library as a table."""
+    if not isinstance(domain, domains.Domain):
+        return domain
+    table = domain.settings()
+    if table["kind"] == "mesh":
+        raise ValueError(
+            f"a {type(domain).__name__} has no form in a problem file; save the mesh and name its file: "
+            "{'kind': 'mesh', 'file': 'plate.msh'}"
+        )
+    if table["kind"] == "box" and domain.dimension == 1:
+        table |= {"kind": "interval", "lower": table["lower"][0], "upper": table["upper"][0]}
+    parts: dict[str, list[str]] = {}
+    for native, name in table.pop("names", {}).items():
+        parts.setdefault(name, []).append(native)
+    return {**table, "parts": parts}
 
 
 def _domain_tag(value: Any) -> str:
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return f"<{kind}>" if kind in ("interval", "box", "ball", "polygon", "mesh") else "<?>"
+    return f"<{value.get('kind') if isinstance(value, Mapping) else getattr(value, 'kind', None)}>"
 
 
 DomainSection = Annotated[
@@ -400,11 +385,8 @@ DomainSection = Annotated[
     | Annotated[BallDomain, Tag("<ball>")]
     | Annotated[PolygonDomain, Tag("<polygon>")]
     | Annotated[MeshDomain, Tag("<mesh>")],
-    Discriminator(
-        _domain_tag,
-        custom_error_type="domain_kind",
-        custom_error_message="kind must be one of interval, box, ball, polygon, mesh",
-    ),
+    Discriminator(_domain_tag),
+    BeforeValidator(_domain_table),
 ]
 
 
@@ -418,118 +400,135 @@ class FieldSection(Section):
 # -- physics ----------------------------------------------------------------------------------------------------------
 
 
-class Layers(Section):
+Axis = Annotated[
+    str | int,
+    must(
+        "the name of an axis or its number, 0 for the first",
+        lambda v: isinstance(v, (int, str)) and not isinstance(v, bool) and v != "",
+    ),
+]
+
+
+class _Coefficient(Section):
+    #: What makes the coefficient of its keys, under their names.
+    makes: ClassVar[Callable[..., Any]]
+
+    def build(self, axes: Sequence[str], domain: domains.Domain | None) -> Any:
+        """The coefficient of the library."""
+        own = self.own(_Coefficient)
+        axis = own.get("axis", 0)
+        if axis not in axes and axis not in range(len(axes)):
+            raise ValueRangeError(f"axis is {axis!r}, but the axes are {', '.join(axes)}.")
+        number = {"axis": axes.index(axis)} if isinstance(axis, str) else {}
+        return type(self).makes(**own | number)
+
+
+class Layers(_Coefficient):
     """Constant in layers along an axis."""
 
-    axis: Annotated[str | int, BeforeValidator(_axis)] = Field(0, description="Name of the axis, or its number.")
-    interfaces: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=LIMITS["layers"])
-    values: Annotated[list[Quantity], Dim("diffusivity")] = Field(min_length=2, max_length=LIMITS["layers"] + 1)
-
-    @model_validator(mode="after")
-    def _matching(self) -> Self:
-        if len(self.values) != len(self.interfaces) + 1:
-            n = len(self.interfaces)
-            raise ValueError(f"{n} interfaces make {n + 1} layers, but values has {len(self.values)}")
-        return self
+    makes = coefficients.layers
+    axis: Axis = Field(0, description="Name of the axis, or its number.")
+    interfaces: list[Length] = Field(min_length=1, max_length=LIMITS["layers"])
+    values: list[Diffusivity] = Field(min_length=2, max_length=LIMITS["layers"] + 1)
 
 
-class Profile(Section):
+class Profile(_Coefficient):
     """Given at knots along an axis, linear in between."""
 
-    axis: Annotated[str | int, BeforeValidator(_axis)] = Field(0, description="Name of the axis, or its number.")
-    knots: Annotated[list[Quantity], Dim("length")] = Field(min_length=2, max_length=LIMITS["layers"])
-    values: Annotated[list[Quantity], Dim("diffusivity")] = Field(min_length=2, max_length=LIMITS["layers"])
+    makes = coefficients.profile
+    axis: Axis = Field(0, description="Name of the axis, or its number.")
+    knots: list[Length] = Field(min_length=2, max_length=LIMITS["layers"])
+    values: list[Diffusivity] = Field(min_length=2, max_length=LIMITS["layers"])
     log: bool = Field(False, description="Interpolate the logarithm.")
 
-    @model_validator(mode="after")
-    def _matching(self) -> Self:
-        if len(self.values) != len(self.knots):
-            raise ValueError(f"{len(self.knots)} knots need {len(self.knots)} values; got {len(self.values)}")
-        return self
 
-
-class Inclusion(Section):
+class Inclusion(_Coefficient):
     """Another value inside an axis-parallel box."""
 
-    lower: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
-    upper: Annotated[list[Quantity], Dim("length")] = Field(min_length=1, max_length=3)
-    inside: Annotated[Quantity, Dim("diffusivity")]
-    outside: Annotated[Quantity, Dim("diffusivity")]
+    makes = coefficients.inclusion
+    lower: list[Length] = Field(min_length=1, max_length=3)
+    upper: list[Length] = Field(min_length=1, max_length=3)
+    inside: Diffusivity
+    outside: Diffusivity
 
 
-class Regions(Section):
+class Regions(_Coefficient):
     """A value for each named region of a mesh; '*' for the rest."""
 
-    regions: Annotated[dict[Text, Quantity], Dim("diffusivity")] = Field(min_length=1, max_length=1000)
+    regions: dict[Text, Diffusivity] = Field(min_length=1, max_length=1000)
 
-
-def _diffusion_tag(value: Any) -> str:
-    for cls, tag, key in (
-        (Layers, "<layers>", "interfaces"),
-        (Profile, "<profile>", "knots"),
-        (Inclusion, "<inclusion>", "inside"),
-        (Regions, "<regions>", "regions"),
-    ):
-        if isinstance(value, cls) or (isinstance(value, Mapping) and key in value):
-            return tag
-    if isinstance(value, Mapping):
-        return "<?>"
-    return "<list>" if isinstance(value, (list, tuple, np.ndarray)) else "<number>"
+    def build(self, axes: Sequence[str], domain: domains.Domain | None) -> Any:
+        """The coefficient of the library; nothing as long as the mesh has not been read."""
+        return domain.by_region(self.regions) if isinstance(domain, domains.Mesh) else None
 
 
 Diffusion = Annotated[
-    Annotated[Quantity, Tag("<number>")]
-    | Annotated[list[Quantity], Field(min_length=1, max_length=3), Tag("<list>")]
-    | Annotated[Layers, Tag("<layers>")]
-    | Annotated[Profile, Tag("<profile>")]
-    | Annotated[Inclusion, Tag("<inclusion>")]
-    | Annotated[Regions, Tag("<regions>")],
+    Annotated[Diffusivity, Tag("<number>")]
+    | Annotated[list[Diffusivity], Field(min_length=1, max_length=3), Tag("<list>")]
+    | Annotated[Layers, Tag("<Layers>")]
+    | Annotated[Profile, Tag("<Profile>")]
+    | Annotated[Inclusion, Tag("<Inclusion>")]
+    | Annotated[Regions, Tag("<Regions>")],
     Discriminator(
-        _diffusion_tag,
-        custom_error_type="diffusion",
+        _by_key("?", several="list", interfaces="Layers", knots="Profile", inside="Inclusion", regions="Regions"),
+        custom_error_type="said",
         custom_error_message="must be a quantity, one per axis, or a table with interfaces + values (layers), "
-        "knots + values (profile), regions (of a mesh) or inside + outside (a box)",
+        "knots + values (profile), regions (of a mesh) or inside + outside (a box).",
     ),
 ]
+
+Speeds = Annotated[list[Annotated[float, Quantity("velocity")]], Field(min_length=1, max_length=3), listed]
 
 
 class VelocityTable(Section):
     """A velocity that changes in time by a factor."""
 
-    value: Annotated[list[Quantity], Dim("velocity"), BeforeValidator(_listed)] = Field(min_length=1, max_length=3)
-    factor: Series
-
-
-def _velocity_tag(value: Any) -> str:
-    return "<table>" if isinstance(value, (Mapping, VelocityTable)) else "<list>"
+    value: Speeds
+    factor: Annotated[Series, Dim("factor")]
 
 
 Velocity = Annotated[
-    Annotated[list[Quantity], Field(min_length=1, max_length=3), BeforeValidator(_listed), Tag("<list>")]
-    | Annotated[VelocityTable, Tag("<table>")],
-    Discriminator(_velocity_tag),
+    Annotated[Speeds, Tag("<list>")] | Annotated[VelocityTable, Tag("<VelocityTable>")],
+    Discriminator(_by_key("VelocityTable", number="list", several="list")),
 ]
 
 
 class Condition(Section):
     """What holds on a part of the boundary; exactly one of value, flux, coefficient, periodic, unknown."""
 
-    value: Annotated[KnownValue | None, Dim("field"), Inside("field", "spread")] = Field(
+    value: Annotated[KnownValue | None, Dim("field")] = Field(
         None, description="The field is held at this value (Dirichlet)."
     )
-    flux: Annotated[AnyValue | None, Dim("flux"), Inside("flux", "flux spread")] = Field(
+    flux: Annotated[AnyValue | None, Dim("flux")] = Field(
         None, description="Flux into the domain (Neumann); 0 is a closed wall."
     )
-    coefficient: Annotated[Quantity | None, Dim("exchange")] = Field(
+    coefficient: Annotated[float, Quantity("exchange")] | None = Field(
         None, description="Exchange with surroundings at `ambient` (Robin)."
     )
-    ambient: Annotated[AnyValue | None, Dim("field"), Inside("field", "spread")] = Field(
+    ambient: Annotated[AnyValue | None, Dim("field")] = Field(
         None, description="What the field would relax to; goes with `coefficient`."
     )
     periodic: Text | None = Field(None, description="The part on which the field continues.")
-    unknown: Annotated[UnknownValue | None, Inside("field", "spread")] = Field(
+    unknown: Annotated[UnknownValue | None, Dim("field")] = Field(
         None, description="The field is held at a value that is estimated."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of(cls, given: Any) -> Any:
+        """The table of a condition of the library."""
+        match given:
+            case (conditions.Unknown() as unknown) | conditions.Dirichlet(conditions.Unknown() as unknown):
+                return _written(unknown)
+            case conditions.Dirichlet(value):
+                return {"value": _written(value)}
+            case conditions.Neumann(flux):
+                return {"flux": _written(flux)}
+            case conditions.Robin(coefficient, ambient):
+                return {"coefficient": coefficient, "ambient": _written(ambient)}
+            case conditions.Periodic(partner):
+                return {"periodic": partner}
+        return given
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -543,23 +542,39 @@ class Condition(Section):
             raise ValueError("coefficient and ambient go together: { coefficient = '1 mm/h', ambient = '8 degC' }")
         return self
 
+    def build(self) -> conditions.Condition:
+        """The condition of the library."""
+        if self.coefficient is not None:
+            return conditions.Robin(self.coefficient, _built(self.ambient))
+        key = next(key for key in _CONDITIONS if getattr(self, key) is not None)
+        return _CONDITIONS[key](_built(getattr(self, key)))
+
+
+#: What a condition with one value makes of it.
+_CONDITIONS: dict[str, Callable[[Any], conditions.Condition]] = {
+    "value": conditions.Dirichlet,
+    "unknown": conditions.Dirichlet,
+    "flux": conditions.Neumann,
+    "periodic": conditions.Periodic,
+}
+
 
 class ProcessNoise(Section):
     """What the equation leaves out: random, smooth in space, independent from moment to moment."""
 
-    change: Annotated[Quantity, Dim("spread")] = Field(description="Typical size that gathers within `per`.")
-    per: Annotated[Quantity | None, Dim("duration")] = Field(None, description="By default one time.unit.")
-    length: Annotated[Quantity | None, Dim("width")] = Field(None, description="By default prior.length.")
-    smoothness: float = Field(2.0, gt=0.0, le=20.0)
+    change: Spread = Field(description="Typical size that gathers within `per`.")
+    per: Duration | None = Field(None, description="By default one time.unit.")
+    length: Width | None = Field(None, description="By default prior.length.")
+    smoothness: Smoothness = 2.0
 
 
 class SourceFieldSection(Section):
     """A smooth random source without a known shape, with a memory in time."""
 
-    std: Annotated[Quantity, Dim("source spread")] = Field(description="rms over the domain, field / time.")
-    memory: Annotated[Quantity, Dim("duration")] = Field(description="Time over which it forgets.")
-    length: Annotated[Quantity | None, Dim("width")] = Field(None, description="By default prior.length.")
-    smoothness: float = Field(2.0, gt=0.0, le=20.0)
+    std: Annotated[float, Quantity("source spread")] = Field(description="rms over the domain, field / time.")
+    memory: Duration = Field(description="Time over which it forgets.")
+    length: Width | None = Field(None, description="By default prior.length.")
+    smoothness: Smoothness = 2.0
     modes: Count | None = Field(None, le=1000)
 
 
@@ -567,14 +582,14 @@ class PointSource(Section):
     """A source around a place: a well, a leak, a chimney."""
 
     name: Text
-    place: Annotated[list[Quantity] | None, Dim("length")] = Field(None, min_length=1, max_length=3)
+    place: list[Length] | None = Field(None, min_length=1, max_length=3)
     sensor: Text | None = Field(None, description="Instead of a place: the position of this sensor.")
-    width: Annotated[Quantity | None, Dim("width")] = Field(
+    width: Width | None = Field(
         None,
         description="Standard deviation of its Gaussian shape; by default a quarter of the distance to the "
         "nearest sensor elsewhere.",
     )
-    strength: Annotated[AnyValue, Dim("strength"), Inside("strength", "strength spread")] = Field(
+    strength: Annotated[AnyValue, Dim("strength")] = Field(
         description="Integral of the source over the domain: a quantity, a table in time, or { unknown = {...} }."
     )
 
@@ -584,23 +599,34 @@ class PointSource(Section):
             raise ValueError("a source needs either `place` or `sensor`")
         return self
 
+    def build(self, shape: Bump) -> Source:
+        """The source of the library."""
+        strength = _built(self.strength)
+        if isinstance(strength, conditions.Unknown):
+            strength = replace(strength, length=None)  # one number, wherever it acts
+        return Source(shape, strength, self.name)
+
+
+def _everywhere(boundary: Any) -> Any:
+    return {"*": boundary} if isinstance(boundary, conditions.Condition) else boundary
+
 
 class Physics(Section):
     """The equation: capacity du/dt = div(diffusion grad u) + source, with advection and reaction."""
 
-    diffusion: Annotated[Diffusion, Dim("diffusivity")] = Field(
+    diffusion: Diffusion = Field(
         description="A quantity, one per axis, layers, a profile, regions of a mesh, or an inclusion."
     )
-    capacity: Quantity = Field(
+    capacity: Number = Field(
         1.0,
         description="Divides diffusion, source, fluxes, exchange coefficients and strengths: a storage coefficient, a "
         "heat capacity per volume. Not velocity and reaction.",
     )
-    velocity: Annotated[Velocity | None, Dim("velocity")] = Field(None, description="One per axis.")
-    reaction: Annotated[Quantity, Dim("reaction")] = Field(0.0, description="Positive removes.")
-    source: Annotated[Quantity, Dim("source")] = Field(0.0, description="Uniform; positive adds.")
+    velocity: Velocity | None = Field(None, description="One per axis.")
+    reaction: Annotated[float, Quantity("reaction")] = Field(0.0, description="Positive removes.")
+    source: Annotated[float, Quantity("source")] = Field(0.0, description="Uniform; positive adds.")
     conservative: bool = Field(False, description="Advection as div(b u).")
-    boundary: dict[str, Condition] = Field(
+    boundary: Annotated[dict[str, Condition], BeforeValidator(_everywhere)] = Field(
         default_factory=dict,
         max_length=LIMITS["vertices"],
         description="A condition for each part, by name or pattern; '*' for the rest. Without any: closed walls.",
@@ -608,6 +634,33 @@ class Physics(Section):
     sources: list[PointSource] = Field(default_factory=list, max_length=LIMITS["sources"])
     source_field: SourceFieldSection | None = None
     process_noise: ProcessNoise | None = None
+
+    def coefficient(self, domain: domains.Domain, axes: Sequence[str]) -> Any:
+        """The diffusion as the library takes it: a number, a diagonal matrix or a function of place."""
+        given = self.diffusion
+        if isinstance(given, list):
+            return given[0] if len(given) == 1 else np.diag(given)
+        return given.build(axes, domain) if isinstance(given, _Coefficient) else given
+
+    def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
+        if domain is None:
+            return
+        d, axes, diffusion = domain.dimension, domain.axis_names, self.diffusion
+        if isinstance(diffusion, Regions) and not isinstance(domain, MeshDomain):
+            yield "diffusion.regions", "regions are those of a mesh; this domain has none."
+        elif isinstance(diffusion, _Coefficient):
+            yield from diffusion.refused(lambda: diffusion.build(axes, None), "diffusion")
+        speeds = self.velocity.value if isinstance(self.velocity, VelocityTable) else self.velocity
+        lists: dict[str, Any] = {"diffusion": diffusion, "velocity": speeds}
+        lists |= {f"diffusion.{key}": getattr(diffusion, key, None) for key in ("lower", "upper")}
+        lists |= {f"sources[{i}].place": source.place for i, source in enumerate(self.sources)}
+        for key, values in lists.items():
+            if isinstance(values, list) and len(values) != d:
+                what = "components" if key in ("diffusion", "velocity") else "coordinates"
+                yield key, f"has {len(values)} {what}, but the domain has {d} axes."
+        for i, source in enumerate(self.sources):
+            if source.name in [other.name for other in self.sources[:i]]:
+                yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
 
 
 # -- features, prior --------------------------------------------------------------------------------------------------
@@ -618,12 +671,23 @@ class Features(Section):
 
     family: Literal["auto", "waves", "tanh", "elu", "sine"] = "auto"
     count: Annotated[
-        Literal["auto"] | Annotated[int, Field(ge=4, le=LIMITS["features"])], BeforeValidator(_whole_or_auto)
+        Literal["auto"] | Annotated[int, Field(ge=4, le=LIMITS["features"])],
+        must(
+            f"a whole number from 4 to {LIMITS['features']}, or 'auto'",
+            lambda v: v == "auto" or (type(v) is int and 4 <= v <= LIMITS["features"]),
+        ),
     ] = Field("auto", description="Number of features drawn.")
-    length_scale: Annotated[QuantityOrAuto, Dim("width?")] = Field("auto", description="A length, or 'auto'.")
-    floor: Annotated[Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)], BeforeValidator(_share_or_auto)] = (
-        Field("auto", description="Directions with less than this share of the largest mass are dropped.")
+    length_scale: Annotated[float | Literal["auto"], Quantity("width?")] = Field(
+        "auto", description="A length, or 'auto'."
     )
+    # Below 1e-20 nothing but rounding noise is left to be kept.
+    floor: Annotated[
+        Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)],
+        must(
+            "a number between 0 and 1 (from 1e-20), such as 1e-12, or 'auto'",
+            lambda v: v == "auto" or (isinstance(v, float) and 1e-20 <= v < 1.0),
+        ),
+    ] = Field("auto", description="Directions with less than this share of the largest mass are dropped.")
     seed: Annotated[int, Field(ge=0, le=2**32 - 1, strict=True)] = 0
     focus: Literal["auto", "yes", "no"] = Field("auto", description="Crowd features around the places of sources.")
     max_rank: Annotated[int, Field(ge=4, le=2000, strict=True)] = Field(
@@ -634,11 +698,11 @@ class Features(Section):
 class PriorSection(Section):
     """What is believed of the field at the start."""
 
-    std: Annotated[Quantity, Dim("spread")] = Field(description="Standard deviation of the field, rms over the domain.")
-    mean: Annotated[Quantity, Dim("field")] = 0.0
+    std: Spread = Field(description="Standard deviation of the field, rms over the domain.")
+    mean: FieldValue = 0.0
     kind: Literal["smooth", "isotropic"] = "smooth"
-    length: Annotated[Quantity | None, Dim("width")] = Field(None, description="Correlation length.")
-    smoothness: float = Field(2.0, gt=0.0, le=20.0)
+    length: Width | None = Field(None, description="Correlation length.")
+    smoothness: Smoothness = 2.0
 
 
 # -- sensors, time, input, output -------------------------------------------------------------------------------------
@@ -647,28 +711,22 @@ class PriorSection(Section):
 class SensorEntry(Section):
     """One sensor of an inline table."""
 
-    id: Annotated[str, StringConstraints(min_length=1, max_length=200), BeforeValidator(lambda v: _name(v))]
-    at: Annotated[list[Quantity], Dim("length"), BeforeValidator(_listed)] = Field(min_length=1, max_length=3)
-    noise: Annotated[Quantity | None, Dim("spread")] = None
-    offset: Annotated[Quantity | None, Dim("spread")] = None
-
-
-def _name(value: Any) -> Any:
-    return str(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else value
+    id: Name
+    at: Annotated[list[Length], listed] = Field(min_length=1, max_length=3)
+    noise: Spread | None = None
+    offset: Spread | None = None
 
 
 class Sensors(Written):
     """Where readings are taken and how good they are."""
 
-    file: Annotated[PathText | None, Dim("file")] = Field(
-        None, description="CSV file with a header line, or .xlsx workbook."
-    )
+    file: File | None = Field(None, description="CSV file with a header line, or .xlsx workbook.")
     table: list[SensorEntry] = Field(default_factory=list, max_length=LIMITS["sensors"])
     id: Text = Field("id", description="Column of the names.")
     coordinates: list[Text] | None = Field(
         None, max_length=3, description="Columns of the coordinates; by default the names of the axes."
     )
-    unit: str | None = Field(None, max_length=40, description="Unit of the coordinate columns.")
+    unit: LengthUnit | None = Field(None, max_length=40, description="Unit of the coordinate columns.")
     origin: list[float] | None = Field(
         None,
         min_length=2,
@@ -676,16 +734,14 @@ class Sensors(Written):
         description="[latitude, longitude] in degrees: the first two coordinates are latitude and longitude, taken to "
         "distances east and north of this place.",
     )
-    noise: Annotated[Quantity | None, Dim("spread")] = Field(None, description="Noise std of every sensor.")
+    noise: Spread | None = Field(None, description="Noise std of every sensor.")
     noise_column: Text | None = Field(None, description="Column of noise stds, in the unit of the field.")
-    offset: Annotated[Quantity | None, Dim("spread")] = Field(
+    offset: Spread | None = Field(
         None, description="Std of a constant offset of every sensor; without it there is none."
     )
     offset_column: Text | None = Field(None, description="Column of offset stds; empty or 0 means none.")
-    offset_drift: Annotated[Quantity | None, Dim("spread")] = Field(
-        None, description="Offsets drift by this much (std) within offset_per."
-    )
-    offset_per: Annotated[Quantity | None, Dim("duration")] = Field(None, description="By default one time.unit.")
+    offset_drift: Spread | None = Field(None, description="Offsets drift by this much (std) within offset_per.")
+    offset_per: Duration | None = Field(None, description="By default one time.unit.")
     exclude: list[Text] = Field(default_factory=list, description="Sensors that are left out.")
 
     @model_validator(mode="after")
@@ -702,22 +758,40 @@ class Sensors(Written):
             raise ValueError(f"the sensor {min(twice)!r} is listed twice")
         return self
 
+    def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
+        if domain is None:
+            return
+        d = domain.dimension
+        for i, entry in enumerate(self.table):
+            if len(entry.at) != d:
+                yield f"table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."
+            if entry.noise is None and self.noise is None:
+                yield f"table[{i}].noise", "is needed here, or sensors.noise for all sensors."
+        if self.file is not None and self.noise is None and self.noise_column is None:
+            yield "noise", "is needed (or sensors.noise_column): the noise std of a reading."
+        if self.coordinates is not None and len(self.coordinates) != d:
+            yield "coordinates", f"names {len(self.coordinates)} columns; the domain has {d} axes."
+        if self.origin is not None and d < 2:
+            yield "origin", "latitude and longitude are two axes; this domain has one."
+        if self.origin is None and getattr(domain, "file_unit", None) == "degree":
+            yield "origin", "is needed where domain.file_unit is 'degree': [latitude, longitude]."
+
 
 class TimeSection(Section):
     """Clock and batches."""
 
     unit: str = Field("h", max_length=20, description="Unit of time of the whole file.")
     zone: Text | None = Field(None, description="Zone of times that carry none (Europe/Berlin); without it refused.")
-    start: Annotated[str, BeforeValidator(_date)] | None = Field(
+    start: Date | None = Field(
         None, description="When the prior holds: a date or a date and time. Not needed where input.time_unit is given."
     )
-    step: Annotated[Quantity | None, Dim("duration")] = Field(
+    step: Duration | None = Field(
         None, description="Readings are gathered into batches of this width; without it every timestamp is a batch."
     )
-    reorder: Annotated[Quantity, Dim("delay")] = Field(
+    reorder: Annotated[float, Quantity("delay")] = Field(
         0.0, description="How late a reading may be and still count; without it about a thousand batches."
     )
-    ahead: Annotated[Quantity | None, Dim("duration")] = Field(
+    ahead: Duration | None = Field(
         None, description="How far ahead of its arrival, or of all others, a reading is believed; 5 min or more."
     )
 
@@ -725,30 +799,32 @@ class TimeSection(Section):
 class Input(Written):
     """Tables of readings."""
 
-    files: Annotated[list[PathText], BeforeValidator(_listed)] = Field(default_factory=list, max_length=LIMITS["files"])
+    files: Annotated[list[PathText], listed] = Field(default_factory=list, max_length=LIMITS["files"])
     format: Literal["csv", "jsonl"] = "csv"
     layout: Literal["long", "wide"] = "long"
     time: Text = "time"
     sensor: Text = "sensor_id"
     value: Text = "value"
     columns: dict[str, Text] = Field(default_factory=dict, description="Wide: column name = sensor id.")
-    where: dict[str, Annotated[str, BeforeValidator(lambda v: _name(v))]] = Field(
+    where: dict[str, Annotated[str, text_of(int, np.integer)]] = Field(
         default_factory=dict, description="Read only lines with these values in these columns."
     )
-    unit: str | None = Field(None, max_length=80, description="Unit of the values; by default field.unit.")
+    unit: Annotated[str, Dim("unit of field")] | None = Field(
+        None, max_length=80, description="Unit of the values; by default field.unit."
+    )
     dates: Dates | None = Field(
         None, description="Order of dates that are not ISO 8601: 31.12.2024 (day first), 12/31/2024, 2024/12/31."
     )
-    time_unit: str | None = Field(
+    time_unit: Annotated[str, Dim("unit of time")] | None = Field(
         None, max_length=20, description="Times are numbers in this unit since the start, not dates."
     )
-    time_since: Annotated[str, BeforeValidator(_date)] | None = Field(
+    time_since: Date | None = Field(
         None, description="The date from which time_unit counts: 1970-01-01T00:00Z for Unix time."
     )
-    missing: list[Annotated[str, BeforeValidator(lambda v: _missing(v))]] = Field(
+    missing: list[Annotated[str, text_of(int, float)]] = Field(
         default_factory=lambda: ["", "NaN", "nan", "NA", "null"], max_length=100
     )
-    range: Annotated[list[Limit] | None, Dim("limit")] = Field(
+    range: list[Annotated[float, Quantity("limit")]] | None = Field(
         None, min_length=2, max_length=2, description="Readings outside [low, high] are set aside; -inf, inf: no limit."
     )
     gate: float | None = Field(
@@ -756,50 +832,23 @@ class Input(Written):
     )
     delimiter: Annotated[str, StringConstraints(min_length=1, max_length=1)] = ","
 
-
-def _missing(value: Any) -> Any:
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
+        if self.range is not None and self.range[0] >= self.range[1]:
+            yield "range", f"must be [low, high]; got {self.range}."
+        if self.time_since is not None and self.time_unit is None:
+            yield "time_unit", "is needed with input.time_since: what the numbers count, such as 's'."
 
 
 class Output(Section):
     """What is wanted."""
 
     folder: PathText = "out"
-    maps: list[Annotated[str | float, BeforeValidator(_moment)]] = Field(
-        default_factory=list, max_length=LIMITS["map_times"], description="Times of maps."
-    )
-    every: Annotated[Quantity | None, Dim("duration")] = Field(None, description="Or the distance between maps.")
-    thresholds: Annotated[list[Quantity], Dim("field")] = Field(default_factory=list, max_length=LIMITS["thresholds"])
+    maps: list[Moment] = Field(default_factory=list, max_length=LIMITS["map_times"], description="Times of maps.")
+    every: Duration | None = Field(None, description="Or the distance between maps.")
+    thresholds: list[FieldValue] = Field(default_factory=list, max_length=LIMITS["thresholds"])
     level: float = Field(0.9, gt=0.0, lt=1.0, description="Of the intervals that are shown.")
     resolution: Annotated[int, Field(ge=2, le=2000, strict=True)] = 101
 
-
-# -- walking the quantities -------------------------------------------------------------------------------------------
-
-Key = tuple[str | int, ...]
-_S = TypeVar("_S", bound=BaseModel)
-
-
-def with_values(section: _S, change: Callable[[Key, Any, str], Any], at: Key, inside: Any = None) -> _S:
-    """The section with every value of a kind replaced by what ``change`` makes of its key, the value and the kind."""
-    found = {}
-    for name, info in type(section).model_fields.items():
-        kind = next((m.kind for m in info.metadata if isinstance(m, Dim)), None)
-        around = next((m for m in info.metadata if isinstance(m, Inside)), inside)
-        value = getattr(section, name)
-        if kind in ("@value", "@spread"):
-            kind = around.value if kind == "@value" else around.spread
-        elif kind == "width?":
-            kind = None if value == "auto" else "width"
-        found[name] = _replaced(value, change, (*at, name), kind, around)
-    return type(section).model_construct(section.model_fields_set, **found)
-
-
-def _replaced(value: Any, change: Callable[[Key, Any, str], Any], at: Key, kind: str | None, inside: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return with_values(value, change, at, inside)
-    if isinstance(value, Mapping):
-        return {key: _replaced(entry, change, (*at, key), kind, inside) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_replaced(entry, change, (*at, i), kind, inside) for i, entry in enumerate(value)]
-    return value if kind is None or value is None else change(at, value, kind)
+    def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
+        if self.maps and self.every is not None:
+            yield "every", "give either maps (times) or every (a distance), not both."

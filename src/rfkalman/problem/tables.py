@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,11 @@ from ..job import Clock, TableFormat
 from ..physics.conditions import TimeSeries
 from .forms import delimiter_of, trimmed
 from .places import FARTHEST_M, local_plane
-from .schema import LIMITS, Series, Written
+from .section import LIMITS
 
 if TYPE_CHECKING:
     from .file import Problem
+    from .schema import Series, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,10 @@ class Columns:
         """Remember what is wrong with a line."""
         self.wrong.append(Complaint(key or self.key, f"{self.path.name}, line {line}{text}"))
 
-    def floats(self, name: str, key: str = "", empty: float = math.nan) -> FloatArray:
-        """The numbers of a column; cells that hold none are complained of, each by its line."""
-        values = np.empty(len(self.lines))
-        for i, (line, text) in enumerate(zip(self.lines, self.texts[name], strict=True)):
+    def floats(self, name: str | None, key: str = "", empty: float = math.nan) -> FloatArray:
+        """The numbers of a column, ``empty`` without one; cells that hold none are complained of, each by its line."""
+        values = np.full(len(self.lines), empty)
+        for i, (line, text) in enumerate(zip(self.lines, self.texts[name] if name else (), strict=name is not None)):
             found = empty if text == "" else number(text, self.decimal)
             values[i] = math.nan if found is None else found
             if not math.isfinite(values[i]):
@@ -61,28 +62,23 @@ class Columns:
             raise ProblemError(self.wrong, problem.file)
 
 
-def written(given: Written) -> dict[str, Any]:
-    """How a table is written, where the problem says so; the keywords are those of ``TableFormat``."""
-    keys = ("decimal", "encoding", "names_line", "data_line", "sheet")
-    return {key: getattr(given, key) for key in keys if getattr(given, key) is not None}
-
-
 def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
     """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
-    _require_size(problem, key, path)
-    form, header, places = TableFormat(**written(given)), list[str](), list[int]()
+    form = TableFormat(**given.written())
     found = Columns(key, path, form.decimal, {name: [] for name in wanted})
-    how = {"encoding": form.encoding, "sheet": form.sheet, "decimal": form.decimal}
     try:
-        for line, cells in cut_lines(path, delimiter=_delimiter(path, form.names_line), **how):  # type: ignore[arg-type]
-            if line == form.names_line:
-                header = trimmed(cells)
-                shown = f"its columns are {', '.join(header)[:200]}."
-                texts = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
-                if texts:
-                    raise ProblemError([Complaint(key, text) for text in texts], problem.file)
-                places = [header.index(name) for name in wanted]
-            if line < form.first_line or not header:
+        mark = _delimiter(path, form.names_line)
+        lines = cut_lines(path, delimiter=mark, encoding=form.encoding, sheet=form.sheet, decimal=form.decimal)
+        header = next((trimmed(cells) for line, cells in lines if line == form.names_line), [])
+        if not header:
+            raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
+        shown = f"its columns are {', '.join(header)[:200]}."
+        absent = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
+        if absent:
+            raise ProblemError([Complaint(key, text) for text in absent], problem.file)
+        places = {name: header.index(name) for name in wanted}
+        for line, cells in lines:
+            if line < form.first_line:
                 continue
             if len(found.lines) >= limit:
                 raise problem.error(key, f"{path.name} has more than {limit} lines.")
@@ -92,14 +88,12 @@ def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted:
                 found.complain(line, f": {len(cells)} fields under a header of {len(header)}.")
                 continue
             found.lines.append(line)
-            for name, place in zip(wanted, places, strict=True):
+            for name, place in places.items():
                 found.texts[name].append(cells[place])
     except OSError as error:
         raise problem.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
     except ReadingsError as error:
         raise problem.error(key, f"{path.name}: {error}") from error
-    if not header:
-        raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
     found.require_right(problem)
     return found
 
@@ -112,44 +106,35 @@ def _delimiter(path: Path, names_line: int) -> str:
     return delimiter_of(first[names_line - 1 :])
 
 
-def missing_files(problem: Problem) -> list[Complaint]:
-    """Files of the problem that are not there; tables of readings may still come, and are left out."""
+def unusable_files(problem: Problem) -> list[Complaint]:
+    """Files of the problem that are not there, or no tables; tables of readings may still come, and are left out."""
     found = []
     for key, path in problem.referenced():
         if not path.is_file():
             why = "is not an ordinary file" if path.exists() else "cannot be read: No such file or directory"
             found.append(Complaint(key, f"the file {str(path)!r} {why}."))
+        elif path.stat().st_size > LIMITS["table_bytes"]:
+            size = path.stat().st_size
+            found.append(Complaint(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read."))
     return found
 
 
-def _require_size(problem: Problem, key: str, path: Path) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise problem.error(key, f"the file {str(path)!r} cannot be read: {error.strerror}.") from error
-    if not path.is_file():
-        raise problem.error(key, f"{str(path)!r} is not an ordinary file.")
-    if size > LIMITS["table_bytes"]:
-        raise problem.error(key, f"{path.name} has {size} bytes; at most {LIMITS['table_bytes']} are read.")
-
-
-def read_sensors(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
-    """Ids, coordinates (n, d), noise stds and offset stds (0: none) in the units of the problem."""
+def read_sensors(
+    problem: Problem, *, everything: bool = False
+) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
+    """Ids, coordinates (n, d), noise stds and offset stds (0: none), in the units of the problem."""
     sensors = problem.sensors
     if sensors.file is None:
-        ids = tuple(entry.id for entry in sensors.table)
-        coords = np.array([entry.at for entry in sensors.table])
+        ids, coords = tuple(entry.id for entry in sensors.table), np.array([entry.at for entry in sensors.table])
         noise = np.array([sensors.noise if entry.noise is None else entry.noise for entry in sensors.table])
-        offset = np.array(
-            [(sensors.offset or 0.0) if entry.offset is None else entry.offset for entry in sensors.table]
-        )
+        offset = np.array([entry.offset or sensors.offset or 0.0 for entry in sensors.table])
     else:
         ids, coords, noise, offset = _sensor_file(problem)
-    known = set(ids)
+    known, excluded = set(ids), set(sensors.exclude)
     for name in sensors.exclude:
         if name not in known:
             raise problem.error("sensors.exclude", f"there is no sensor {name!r} to leave out.")
-    keep = [i for i, name in enumerate(ids) if name not in set(sensors.exclude)]
+    keep = [i for i, name in enumerate(ids) if everything or name not in excluded]
     if not keep:
         raise problem.error("sensors", "no sensor is left.")
     return tuple(ids[i] for i in keep), coords[keep], noise[keep], offset[keep]
@@ -170,19 +155,16 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
         seen.setdefault(name, line)
     coords = np.stack([table.floats(name) for name in axes], axis=1)
     common = math.nan if sensors.noise is None else sensors.noise
-    noise = np.full(len(ids), common)
-    if sensors.noise_column is not None:
-        noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
-    offset = np.full(len(ids), sensors.offset or 0.0)
-    if sensors.offset_column is not None:
-        offset = table.floats(sensors.offset_column, "sensors.offset_column", 0.0)
+    noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
+    none = 0.0 if sensors.offset_column else sensors.offset or 0.0
+    offset = table.floats(sensors.offset_column, "sensors.offset_column", none)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
         if sigma <= 0.0:
-            text = f": the noise std of {name!r} must be positive; got {sigma:g}."
-            table.complain(line, text, "sensors.noise_column")
+            key, text = "sensors.noise_column", f"the noise std of {name!r} must be positive; got {sigma:g}."
+            table.complain(line, f": {text}", key)
         if shift < 0.0:
-            text = f": the offset std of {name!r} must not be negative; got {shift:g}."
-            table.complain(line, text, "sensors.offset_column")
+            key, text = "sensors.offset_column", f"the offset std of {name!r} must not be negative; got {shift:g}."
+            table.complain(line, f": {text}", key)
     if not table.wrong:
         coords = _placed(problem, coords, ids, table.wrong)
     table.require_right(problem)
@@ -192,7 +174,7 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
 def _placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
     """Coordinates as the table gives them -> in the unit of the problem, projected where they are degrees."""
     sensors = problem.sensors
-    factor = 1.0 if sensors.unit is None else problem.units.length_factor(sensors.unit)
+    factor = _factor(problem, sensors.unit)
     if sensors.origin is None:
         return factor * coords
     lat, lon = coords[:, 0], coords[:, 1]
@@ -234,32 +216,27 @@ def moment_ns(problem: Problem, key: str, text: str, rule: TimeRule) -> int:
     found = rule.parse(text)
     if isinstance(found, int):
         return found
-    hint = (
-        "name a zone under time.zone, or write one ('2024-05-01T00:00Z')"
-        if "zone" in found
-        else ("write it like '2024-05-01' or '2024-05-01T06:00:00Z'")
-    )
+    hint = "write it like '2024-05-01' or '2024-05-01T06:00:00Z'"
+    if "zone" in found:
+        hint = "name a zone under time.zone, or write one ('2024-05-01T00:00Z')"
     raise problem.error(key, f"{text!r:.40}: {found}; {hint}.")
 
 
 def _model_time(problem: Problem, key: str, text: str, clock: Clock, rule: TimeRule) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        if clock.relative:
-            raise problem.error(
-                key, f"{text!r:.40} is not a number; times are numbers in {problem.time.unit} here (input.time_unit)."
-            ) from None
+    found = number(text)
+    if found is None and clock.relative:
+        text = f"{text!r:.40} is not a number; times are numbers in {problem.time.unit} here (input.time_unit)."
+        raise problem.error(key, text)
+    if found is None:
         return clock.to_model(moment_ns(problem, key, text, rule))
-    if not math.isfinite(number):
+    if not math.isfinite(found):
         raise problem.error(key, f"{text!r:.40} is not a time.")
-    return number
+    return found
 
 
-def outline(problem: Problem, path: Path) -> Any:
-    """The one polygon of a GeoJSON file: exterior and holes, in the unit of the problem."""
-    key = "domain.file"
-    _require_size(problem, key, path)
+def outline(problem: Problem, path: Path, unit: str | None) -> Polygon:
+    """The one polygon of a GeoJSON file, its coordinates in ``unit``, in the unit of the problem."""
+    key, origin = "domain.file", problem.sensors.origin
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -268,49 +245,41 @@ def outline(problem: Problem, path: Path) -> Any:
     if len(shapes) != 1:
         raise problem.error(key, f"{path.name} must hold exactly one Polygon; it holds {len(shapes)}.")
     try:
-        rings = [_ring(problem, np.asarray(ring, dtype=np.float64)[:, :2]) for ring in shapes[0]]
+        rings = [np.asarray(ring, dtype=np.float64)[:, :2] for ring in shapes[0]]
     except (ValueError, TypeError, IndexError) as error:
         raise problem.error(key, f"{path.name}: coordinates must be pairs of numbers.") from error
     if sum(len(ring) for ring in rings) > LIMITS["vertices"]:
         raise problem.error(key, f"{path.name} has more than {LIMITS['vertices']} vertices; simplify the outline.")
-    return Polygon(rings[0], tuple(rings[1:]))
+    if unit == "degree" and origin is not None:
+        # GeoJSON writes longitude first.
+        rings, unit = [local_plane(ring[:, 1], ring[:, 0], (origin[0], origin[1])) for ring in rings], "m"
+    first, *holes = (_factor(problem, unit) * ring for ring in rings)
+    return Polygon(first, tuple(holes))
 
 
-def _ring(problem: Problem, ring: FloatArray) -> FloatArray:
-    origin = problem.sensors.origin
-    if getattr(problem.domain, "file_unit", None) != "degree" or origin is None:
-        return np.asarray(_file_factor(problem) * ring)
-    # GeoJSON writes longitude first.
-    return np.asarray(problem.units.length_factor("m") * local_plane(ring[:, 1], ring[:, 0], (origin[0], origin[1])))
+def _polygons(found: Any, depth: int = 0) -> Iterator[Any]:
+    match found:
+        case {"type": "Polygon", "coordinates": [_, *_] as rings}:
+            yield rings
+        case {"type": "MultiPolygon", "coordinates": [*shapes]}:
+            yield from shapes
+        case {"type": "Feature", "geometry": inner} if depth < 8:
+            yield from _polygons(inner, depth + 1)
+        case {"features": [*entries]} | {"geometries": [*entries]} if depth < 8:
+            for entry in entries:
+                yield from _polygons(entry, depth + 1)
 
 
-def _file_factor(problem: Problem) -> float:
-    unit = getattr(problem.domain, "file_unit", None)
-    return 1.0 if unit is None else problem.units.length_factor(unit)
-
-
-def _polygons(found: Any, depth: int = 0) -> Any:
-    if not isinstance(found, dict) or depth > 8:
-        return
-    kind = found.get("type")
-    if kind == "Polygon" and isinstance(found.get("coordinates"), list) and found["coordinates"]:
-        yield found["coordinates"]
-    elif kind == "MultiPolygon" and isinstance(found.get("coordinates"), list):
-        yield from found["coordinates"]
-    elif kind == "Feature":
-        yield from _polygons(found.get("geometry"), depth + 1)
-    elif kind in ("FeatureCollection", "GeometryCollection"):
-        for entry in found.get("features", found.get("geometries", [])) or []:
-            yield from _polygons(entry, depth + 1)
-
-
-def mesh(problem: Problem, path: Path) -> Mesh:
-    """A mesh file, in the unit of the problem."""
-    _require_size(problem, "domain.file", path)
-    found = Mesh.from_file(path)
-    factor = _file_factor(problem)
+def mesh(problem: Problem, path: Path, unit: str | None) -> Mesh:
+    """A mesh file, its coordinates in ``unit``, in the unit of the problem."""
+    found, factor = Mesh.from_file(path), _factor(problem, unit)
     if factor == 1.0:
         return found
     return Mesh(
         factor * found.points, found.cells, found.boundary, found.curved, notes=found.notes, regions=found.regions
     )
+
+
+def _factor(problem: Problem, unit: str | None) -> float:
+    """What coordinates in a unit are multiplied by; without one they are in that of the problem."""
+    return 1.0 if unit is None else problem.units.length_factor(unit)

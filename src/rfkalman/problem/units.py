@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -42,38 +43,8 @@ _WORDED = (
     (re.compile(r"-|none|unitless", re.IGNORECASE), ""),
 )
 #: What is meant most often, for "did you mean".
-_COMMON = [
-    "degC",
-    "degF",
-    "K",
-    "mm",
-    "cm",
-    "km",
-    "min",
-    "m/s",
-    "km/h",
-    "l/s",
-    "m3/s",
-    "m3/h",
-    "mm/h",
-    "m2/s",
-    "mm2/s",
-    "Pa",
-    "hPa",
-    "kPa",
-    "bar",
-    "mbar",
-    "percent",
-    "ppm",
-    "ppb",
-    "ug/l",
-    "mg/l",
-    "ug/m3",
-    "mg/m3",
-    "W/m2",
-    "uS/cm",
-    "1/d",
-]
+_COMMON = """degC degF K mm cm km min m/s km/h l/s m3/s m3/h mm/h m2/s mm2/s Pa hPa kPa bar mbar percent ppm ppb
+ug/l mg/l ug/m3 mg/m3 W/m2 uS/cm 1/d"""
 
 
 def spelled(unit: str) -> str:
@@ -101,44 +72,39 @@ def registry() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What a quantity is called, the powers of its base units, and an example of how to write it."""
+    """What a quantity is called, the powers of the units of the problem in it, and an example of how to write it."""
 
     name: str
-    length: int = 0
-    time: int = 0
-    field: int = 0
-    capacity: int = 0
-    absolute: bool = False
-    volume: int = 0
+    powers: Mapping[str, int]
     example: str = ""
     sign: str = "any"  # "any", "positive", "not negative"
+    absolute: bool = False
     infinite: bool = False
 
 
-#: Everything a key may stand for. Powers are of length, time, field and capacity; ``volume`` adds one length per axis.
+_FLOW = {"field": 1, "time": -1, "capacity": 1}
+#: Everything a key may stand for; ``volume`` is a length per axis.
 DIMENSIONS: dict[str, _Kind] = {
-    "length": _Kind("a length", length=1, example="2 m"),
-    "width": _Kind("a length", length=1, example="2 m", sign="positive"),
-    "duration": _Kind("a duration", time=1, example="6 h", sign="positive"),
-    "delay": _Kind("a duration", time=1, example="6 h", sign="not negative"),
-    "field": _Kind("a value of the field", field=1, absolute=True),
-    "limit": _Kind("a value of the field", field=1, absolute=True, infinite=True),
-    "spread": _Kind("a spread (a difference) of the field", field=1, sign="positive"),
-    "diffusivity": _Kind("a diffusivity", length=2, time=-1, capacity=1, example="0.3 mm2/s", sign="positive"),
-    "velocity": _Kind("a velocity", length=1, time=-1, example="2 m/s"),
-    "reaction": _Kind("a rate", time=-1, example="0.1 1/d"),
-    "source": _Kind("a source", field=1, time=-1, capacity=1),
-    "flux": _Kind("a flux", field=1, length=1, time=-1, capacity=1),
-    "flux spread": _Kind("a spread of a flux", field=1, length=1, time=-1, capacity=1, sign="positive"),
-    "exchange": _Kind("an exchange coefficient", length=1, time=-1, capacity=1, example="2 mm/h", sign="not negative"),
-    "strength": _Kind("the strength of a source", field=1, time=-1, capacity=1, volume=1),
-    "strength spread": _Kind(
-        "a spread of the strength of a source", field=1, time=-1, capacity=1, volume=1, sign="positive"
-    ),
-    "source spread": _Kind("a spread of a source", field=1, time=-1, capacity=1, sign="positive"),
-    "factor": _Kind("a number"),
-    "positive factor": _Kind("a number", sign="positive"),
+    "length": _Kind("a length", {"length": 1}, "2 m"),
+    "width": _Kind("a length", {"length": 1}, "2 m", "positive"),
+    "duration": _Kind("a duration", {"time": 1}, "6 h", "positive"),
+    "delay": _Kind("a duration", {"time": 1}, "6 h", "not negative"),
+    "field": _Kind("a value of the field", {"field": 1}, absolute=True),
+    "limit": _Kind("a value of the field", {"field": 1}, absolute=True, infinite=True),
+    "spread": _Kind("a spread (a difference) of the field", {"field": 1}, sign="positive"),
+    "diffusivity": _Kind("a diffusivity", {"length": 2, "time": -1, "capacity": 1}, "0.3 mm2/s", "positive"),
+    "velocity": _Kind("a velocity", {"length": 1, "time": -1}, "2 m/s"),
+    "reaction": _Kind("a rate", {"time": -1}, "0.1 1/d"),
+    "exchange": _Kind("an exchange coefficient", {"length": 1, "time": -1, "capacity": 1}, "2 mm/h", "not negative"),
+    "source": _Kind("a source", _FLOW),
+    "flux": _Kind("a flux", {**_FLOW, "length": 1}),
+    "strength": _Kind("the strength of a source", {**_FLOW, "volume": 1}),
+    "factor": _Kind("a number", {}),
 }
+DIMENSIONS["field spread"] = DIMENSIONS["spread"]
+for _name in ("flux", "source", "strength"):
+    _value = DIMENSIONS[_name]
+    DIMENSIONS[f"{_name} spread"] = replace(_value, name=f"a spread of {_value.name}", sign="positive")
 
 _KNOWN = {
     "[length]": "a length",
@@ -179,7 +145,7 @@ def _parsed(text: str) -> Any:
                 return registry().parse_units(powers.lower())  # Hours, Metre
             except Exception:
                 pass
-        alike = {unit.lower(): unit for unit in _COMMON}
+        alike = {unit.lower(): unit for unit in _COMMON.split()}
         near = difflib.get_close_matches(cleaned.lower(), alike, n=1, cutoff=0.7)
         hint = f"; did you mean {alike[near[0]]!r}?" if near else f" ({error!s:.80})."
         raise ValueRangeError(f"{text!r:.60} is not a unit that is known{hint}") from error
@@ -205,17 +171,11 @@ def _named(dimensionality: Any) -> str:
     return _KNOWN.get(text, f"of dimension {text}")
 
 
-def _length(text: str, example: str) -> Any:
+def _measuring(what: str, text: str, example: str) -> Any:
+    """A unit of length, or of time."""
     unit = _parsed(text)
-    if str(unit.dimensionality) != "[length]":
-        raise ValueRangeError(f"{text!r} is {_named(unit.dimensionality)}, not a length such as {example!r}.")
-    return unit
-
-
-def _time(text: str) -> Any:
-    unit = _parsed(text)
-    if str(unit.dimensionality) != "[time]":
-        raise ValueRangeError(f"{text!r} is {_named(unit.dimensionality)}, not a time such as 'h'.")
+    if str(unit.dimensionality) != f"[{what}]":
+        raise ValueRangeError(f"{text!r} is {_named(unit.dimensionality)}, not a {what} such as {example!r}.")
     return unit
 
 
@@ -243,114 +203,104 @@ class Units:
     def __init__(
         self, length: str = "m", time: str = "h", field: str = "", dimension: int = 1, capacity: Quantity = 1.0
     ) -> None:
-        self.length, self.time, self.field, self.dimension = length, time, field, dimension
+        self.length, self.field = length, field
         if field.strip() in ("C", "F"):
             # Nobody maps charges or capacitances; everybody maps temperatures.
             raise ValueRangeError(f"{field!r} is a unit of electricity; did you mean 'deg{field.strip()}'?")
-        ureg = registry()
-        self._length, self._time, self._field = _length(length, "m"), _time(time), _parsed(field)
-        self._delta = (ureg.Quantity(1.0, self._field) - ureg.Quantity(0.0, self._field)).units
+        zero, one = (registry().Quantity(number, _parsed(field)) for number in (0.0, 1.0))
+        self._field, per = zero.units, _measuring("length", length, "m")
         value, unit = _split(capacity) if isinstance(capacity, str) else (float(capacity), "")
         if not 1.0 / LARGEST <= value <= LARGEST:
             raise ValueRangeError(f"a capacity must be positive, up to {LARGEST:g}; got {capacity!r:.60}.")
-        self._capacity_unit, self.capacity = _parsed(unit), value
+        self.capacity = value
+        self._bases = {
+            "field": (one - zero).units,
+            "capacity": _parsed(unit),
+            "length": per,
+            "volume": per**dimension,
+            "time": _measuring("time", time, "h"),
+        }
 
     def unit(self, kind: str) -> Any:
         """The unit of the problem for a kind of quantity, before any division by the capacity."""
-        k = DIMENSIONS[kind]
-        if k.absolute:
-            return self._field
-        powers = (
-            (self._delta, k.field),
-            (self._capacity_unit, k.capacity),
-            (self._length, k.length + k.volume * self.dimension),
-            (self._time, k.time),
-        )
-        unit = registry().Unit("")
-        for base, power in powers:
-            if power and base != registry().Unit(""):
-                unit = unit * base**power
-        return unit
+        found, powers = registry().Unit(""), DIMENSIONS[kind].powers
+        for name, base in self._bases.items():
+            found = found * base ** powers[name] if name in powers else found
+        return self._field if DIMENSIONS[kind].absolute else found
 
     @staticmethod
     def based_on(kind: str) -> set[str]:
         """Which units of the problem such a quantity is measured in: of length, time, field, capacity."""
-        k = DIMENSIONS[kind]
-        powers = {"length": k.length or k.volume, "time": k.time, "field": k.field, "capacity": k.capacity}
-        return {name for name, power in powers.items() if power}
+        return {name.replace("volume", "length") for name in DIMENSIONS[kind].powers}
 
     def example(self, kind: str) -> str:
         """How such a quantity may be written."""
-        k = DIMENSIONS[kind]
-        if k.example and not (k.capacity and str(self._capacity_unit.dimensionality) != "dimensionless"):
-            return k.example
+        plain = str(self._bases["capacity"].dimensionality) == "dimensionless"
+        if DIMENSIONS[kind].example and (plain or "capacity" not in DIMENSIONS[kind].powers):
+            return DIMENSIONS[kind].example
         return f"1 {_shown(self.unit(kind))}".strip()
 
     def convert(self, value: Quantity, kind: str) -> float:
         """A quantity in the units of the problem; ValueRangeError says what is wrong with it."""
         k = DIMENSIONS[kind]
-        if isinstance(value, str):
-            number, text = _split(value)
-            number = self._converted(value, number, _parsed(text) if text else None, kind)
-        else:
-            number = float(value)
-        if not (math.isfinite(number) or (k.infinite and math.isinf(number))):
+        number = self._measured(value, kind) if isinstance(value, str) else float(value)
+        if k.infinite and math.isinf(number):
+            return number
+        if not math.isfinite(number):
             raise ValueRangeError(f"{value!r} is not finite.")
         if k.sign == "positive" and number <= 0.0:
             raise ValueRangeError(f"{value!r} must be positive.")
         if k.sign == "not negative" and number < 0.0:
             raise ValueRangeError(f"{value!r} must not be negative.")
-        found = number / self.capacity**k.capacity
-        unbounded = k.infinite and math.isinf(found)
+        found = number / self.capacity if "capacity" in k.powers else number
         # What may be zero may be next to it.
-        if not unbounded and (abs(found) > LARGEST or (k.sign == "positive" and found < 1.0 / LARGEST)):
+        if abs(found) > LARGEST or (k.sign == "positive" and found < 1.0 / LARGEST):
             raise ValueRangeError(
                 f"{value!r:.60} is {found:.3g} {_shown(self.unit(kind))} here, beyond what can be computed with "
                 f"({1 / LARGEST:g} to {LARGEST:g}); is the unit right?"
             )
         return found
 
-    def _converted(self, given: str, number: float, unit: Any, kind: str) -> float:
-        k, ureg, target = DIMENSIONS[kind], registry(), self.unit(kind)
-        if unit is None:
-            return number  # a text without a unit is a number
-        if k.capacity and unit.dimensionality != target.dimensionality:
+    def _measured(self, given: str, kind: str) -> float:
+        """A number with a unit in the unit of its kind; without one it is in that already."""
+        k, target, (number, text) = DIMENSIONS[kind], self.unit(kind), _split(given)
+        if not text:
+            return number
+        quantity, zero = (registry().Quantity(value, _parsed(text)) for value in (number, 0.0))
+        if "capacity" in k.powers and quantity.dimensionality != target.dimensionality:
             # A capacity with a dimension leaves no doubt about what has been divided by it already.
-            divided = target / self._capacity_unit
-            if unit.dimensionality == divided.dimensionality:
-                return self.capacity * float(ureg.Quantity(number, unit).to(divided).magnitude)
-        if unit.dimensionality != target.dimensionality:
+            divided = target / self._bases["capacity"]
+            if quantity.dimensionality == divided.dimensionality:
+                return self.capacity * float(quantity.to(divided).magnitude)
+        if quantity.dimensionality != target.dimensionality:
             wanted = f"such as {self.example(kind)!r}, or a number in {_shown(target) or 'no unit'}"
-            if k.capacity and self.capacity != 1.0:
+            if "capacity" in k.powers and self.capacity != 1.0:
                 wanted += " (it is divided by physics.capacity)"
-            raise ValueRangeError(f"{given!r} is {_named(unit.dimensionality)}; {k.name} is wanted here, {wanted}.")
-        quantity = ureg.Quantity(number, unit)
-        if not k.absolute:
-            # The difference to zero on its own scale: 0.1 degC as a spread is 0.1 K.
-            quantity = quantity - ureg.Quantity(0.0, unit)
-        return float(quantity.to(target).magnitude)
+            raise ValueRangeError(f"{given!r} is {_named(quantity.dimensionality)}; {k.name} is wanted here, {wanted}.")
+        # The difference to zero on its own scale: 0.1 degC as a spread is 0.1 K.
+        return float((quantity if k.absolute else quantity - zero).to(target).magnitude)
 
     def affine(self, unit: str) -> tuple[float, float]:
         """(factor, shift) that take values of the field in ``unit`` to the field's own unit."""
-        ureg, given = registry(), _parsed(unit)
-        if given.dimensionality != self._field.dimensionality:
+        zero, one = (registry().Quantity(number, _parsed(unit)) for number in (0.0, 1.0))
+        if zero.dimensionality != self._field.dimensionality:
             raise ValueRangeError(
-                f"{unit!r} is {_named(given.dimensionality)}, but the field is in {self.field or 'plain numbers'!r}."
+                f"{unit!r} is {_named(zero.dimensionality)}, but the field is in {self.field or 'plain numbers'!r}."
             )
-        if given == self._field:
+        if zero.units == self._field:
             return 1.0, 0.0
-        zero = float(ureg.Quantity(0.0, given).to(self._field).magnitude)
-        delta = ureg.Quantity(1.0, given) - ureg.Quantity(0.0, given)
+        shift = float(zero.to(self._field).magnitude)
         # Rounding of an offset (273.15 - 273.15) is no shift.
-        return float(delta.to(self._delta).magnitude), zero if abs(zero) > 1e-12 else 0.0
+        return float((one - zero).to(self._bases["field"]).magnitude), shift if abs(shift) > 1e-12 else 0.0
 
     def length_factor(self, unit: str) -> float:
         """What lengths in ``unit`` are multiplied by."""
-        return float(registry().Quantity(1.0, _length(unit, "km")).to(self._length).magnitude)
+        one = registry().Quantity(1.0, _measuring("length", unit, "km"))
+        return float(one.to(self._bases["length"]).magnitude)
 
     def nanoseconds(self, unit: str) -> int:
         """Nanoseconds in one ``unit`` of time."""
-        exact = float(registry().Quantity(1.0, _time(unit)).to("ns").magnitude)
+        exact = float(registry().Quantity(1.0, _measuring("time", unit, "h")).to("ns").magnitude)
         if not 1.0 <= exact <= 9e18:
             raise ValueRangeError(f"{unit!r} is not between a nanosecond and 285 years.")
         return round(exact)

@@ -29,6 +29,7 @@ import numpy as np
 from ..core.checks import FloatArray, as_count, as_number, as_positive, assign, frozen, unchecked
 from ..core.errors import TimeError, TimeWarning, ValueRangeError
 from ..core.linalg import compress_root
+from ..core.show import Shown
 from ..statespace.values import Forcing, Generator, LinearStep, union
 
 _CUT_GUARD = 1e-12  # a cut this close to an end of the gap (times max(1, |t|)) is that end
@@ -87,7 +88,7 @@ class Kernel:
         return np.asarray(force.reshape(n, q * r) @ self.weights.transpose(0, 2, 1).reshape(q * r, r))
 
 
-class Propagator(ABC):
+class Propagator(Shown, ABC):
     """Turns a Generator and a gap in time into a LinearStep.
 
     Every propagator is a frozen value with a field ``max_step``: None takes

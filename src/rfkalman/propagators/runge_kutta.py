@@ -186,6 +186,11 @@ class SDIRK2(_RungeKutta):
     ----------
     max_step : float, optional
         Longest sub-step; None takes each gap in one step.
+
+    Examples
+    --------
+    >>> SDIRK2().order, round(SDIRK2().step(Generator([-1.0]), 0.0, 0.1).F.item(), 5)  # exp(-0.1) = 0.90484
+    (2, 0.9048)
     """
 
     tableau: ClassVar[Tableau] = _tableau([[_G2], [1.0 - _G2, _G2]], [_G2, 1.0], 2, 2.0)
@@ -202,6 +207,11 @@ class SDIRK3(_RungeKutta):
     ----------
     max_step : float, optional
         Longest sub-step; None takes each gap in one step.
+
+    Examples
+    --------
+    >>> SDIRK3().order, round(SDIRK3().step(Generator([-1.0]), 0.0, 0.1).F.item(), 5)  # exp(-0.1) = 0.90484
+    (3, 0.90484)
     """
 
     tableau: ClassVar[Tableau] = _tableau([[_G3], [_C3 - _G3, _G3], [_B1, _B2, _G3]], [_G3, _C3, 1.0], 3, 2.9)
@@ -222,6 +232,11 @@ class ARS222(_RungeKutta):
     ----------
     max_step : float, optional
         Longest sub-step; None takes each gap in one step.
+
+    Examples
+    --------
+    >>> ARS222().order, round(ARS222().step(Generator([-1.0]), 0.0, 0.1).F.item(), 5)  # exp(-0.1) = 0.90484
+    (2, 0.9048)
     """
 
     tableau: ClassVar[Tableau] = _tableau(
@@ -246,6 +261,11 @@ class ARS443(_RungeKutta):
     ----------
     max_step : float, optional
         Longest sub-step; None takes each gap in one step.
+
+    Examples
+    --------
+    >>> ARS443().order, round(ARS443().step(Generator([-1.0]), 0.0, 0.1).F.item(), 5)  # exp(-0.1) = 0.90484
+    (3, 0.90484)
     """
 
     tableau: ClassVar[Tableau] = _tableau(

@@ -1,5 +1,5 @@
-"""Pictures of what is known: maps, comparisons, time lines and spectra (extra ``plot``)."""
+"""A run as one page, and the pictures it is made of."""
 
-from .plots import compare, map_field, save, spectrum, timeline
+from ..pictures import compare, map_field, save, spectrum, timeline
 
 __all__ = ["compare", "map_field", "save", "spectrum", "timeline"]

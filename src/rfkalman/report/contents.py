@@ -13,10 +13,10 @@ from ..core.checks import FloatArray, IntArray
 from ..core.pieces import in_blocks
 from ..domains.base import Domain
 from ..online.readings import STATUSES, Status
+from ..pictures.strokes import AxisLabels, Grid, pictured
 from ..runs.record import RunRecord
 from ..statespace.values import Gaussian, half_width
 from .figures import Artist
-from .strokes import AxisLabels, Grid, pictured
 from .words import When, amount, for_figure, given, pretty_unit
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray
-from ..runs.record import Strip
-from ..statespace.values import half_width
-from .strokes import (
+from ..pictures.strokes import (
     BLUE,
     GREEN,
     INK,
@@ -40,6 +38,8 @@ from .strokes import (
     value_scale,
     with_unit,
 )
+from ..runs.record import Strip
+from ..statespace.values import half_width
 from .words import When
 
 if TYPE_CHECKING:

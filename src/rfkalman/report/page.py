@@ -23,11 +23,11 @@ from ..certificates.findings import Finding
 from ..core.checks import as_count, missing_extra
 from ..core.errors import ReportError
 from ..core.files import delete, part_of
+from ..pictures.strokes import percent
 from ..runs.record import RunRecord
 from . import sections as of
 from . import words
 from .contents import View
-from .strokes import percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment

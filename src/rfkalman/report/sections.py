@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..certificates.findings import Finding
-from ..certificates.overview import Overview
+from ..certificates.words import Overview
 from ..core.checks import FloatArray
 from ..online.readings import WINDOW_BATCHES
+from ..pictures.strokes import Picture, percent, with_unit
 from ..statespace.values import half_width
 from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
 from .figures import COARSE, NUMBERED, SHARP
-from .strokes import Picture, percent, with_unit
 from .words import Measure, amount, for_figure, given, measured, rounded, share, span, unknown_measures
 
 #: Columns of a time-depth picture.

@@ -14,7 +14,7 @@ import difflib
 import hashlib
 import math
 import time
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ..job import Setup
 from ..model.model import Model
 from ..model.sensors import Functional
 from ..online.assimilator import Assimilator, Moment
-from ..online.readings import NEVER, Status
+from ..online.readings import NEVER
 from ..statespace.values import Gaussian, Observation
 
 #: Up to this many numbers the rows of all sensors are kept; beyond, each batch evaluates its own.
@@ -38,13 +38,6 @@ _ALL_ROWS = 1 << 25
 _WIDEST, _CERTAIN = 10.0, 1e-8
 #: A number that outgrows the machine is looked for in the result, and reported; NumPy need not warn before.
 _BEYOND: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
-
-
-class Analysed(NamedTuple):
-    """What is stored of a batch, its readings judged and taken in."""
-
-    row: AnalysisRow
-    outcomes: list[Outcome]
 
 
 class BatchFilter(Assimilator):
@@ -64,15 +57,12 @@ class BatchFilter(Assimilator):
         self.unsaved, self.seconds = 0, 0.0
         self.initial = _canonical(self.model.initial)
         self.restart()
-        inside = np.flatnonzero(setup.sensors.inside)
-        self._place = np.full(len(setup.sensors.ids), -1)
-        self._place[inside] = np.arange(inside.size)
-        self._noise = setup.sensors.noise_std
+        self._inside = np.flatnonzero(setup.sensors.inside)
         # Equal noises as one number: the kernels have a faster road for it.
-        used = self._noise[inside]
+        used = setup.sensors.noise_std[self._inside]
         self._all_noise: float | FloatArray = float(used[0]) if used.size and (used == used[0]).all() else used
-        few = inside.size * self.model.dim <= _ALL_ROWS
-        self._all: Functional | None = setup.functional(inside) if few else None
+        few = self._inside.size * self.model.dim <= _ALL_ROWS
+        self._all: Functional | None = setup.functional(self._inside) if few else None
 
     @property
     def head_ns(self) -> int:
@@ -94,13 +84,15 @@ class BatchFilter(Assimilator):
         if self._moments[0].time > to_ns:
             self.restart()
         self._rewind(to_ns)
-        kept = store.checkpoint(to_ns)
-        if kept is not None and kept[0] > self.head_ns:
-            self._moments.append(Moment(kept[0], kept[1], (), kept[1], 0.0))
-        batches = store.analysis_times(self.head_ns, to_ns).tolist()
-        for batch in batches:
+        saved_ns, kept = store.checkpoint(to_ns) or (NEVER, self.initial)
+        if saved_ns > self.head_ns:
+            self._moments.append(Moment(saved_ns, kept, (), kept, 0.0))
+        unsaved = store.analysis_times(saved_ns, to_ns)
+        again = unsaved[unsaved > self.head_ns].tolist()
+        for batch in again:
             self.take_in(batch, *store.used(batch))
-        return len(batches)
+        self.unsaved, self.seconds = unsaved.size, 0.0
+        return len(again)
 
     def forget(self, horizon_ns: int) -> None:
         """Drop beliefs that no late reading can reach; one before the horizon stays as a base."""
@@ -109,15 +101,12 @@ class BatchFilter(Assimilator):
     def take_in(self, batch_ns: int, sensors: IntArray, y: FloatArray) -> kalman.Analysis:
         """Move to a batch and read what is used of it; the one road for the first pass and for every replay."""
         self._move(batch_ns)
-        if len(y):
-            post = self._take_in(self.observation(batch_ns, sensors), y)
-        else:
-            post = kalman.Analysis(self.belief.mean, self.belief.root)
+        post = self._take_in(self.observation(batch_ns, sensors), y)
         del self._moments[: -self.keep]
         return post
 
-    def analyse(self, batch_ns: int, rows: BatchRows) -> Analysed:
-        """Move to a batch, judge its readings (duplicates, gate) and take in those that are kept."""
+    def analyse(self, batch_ns: int, rows: BatchRows) -> tuple[AnalysisRow, list[Outcome]]:
+        """Move to a batch, judge its readings (duplicates, gate) and take in those kept; gives what is stored of it."""
         started = time.perf_counter()
         self._move(batch_ns)
         ahead = self.belief
@@ -127,7 +116,7 @@ class BatchFilter(Assimilator):
         y = value[kept]
         with np.errstate(**_BEYOND):
             predicted, spread = predict(ahead, obs)
-            good = ~self.judge.gated(y, predicted, spread)
+            good = self.judge.passes(y, predicted, spread)
         post = self.take_in(batch_ns, sensor[kept][good], y[good])
         if not np.isfinite(post.mean).all() or np.isnan(post.log_evidence):
             raise ValueRangeError(
@@ -148,35 +137,24 @@ class BatchFilter(Assimilator):
             used_digest(sensor[kept][good], y[good]),
             math.inf if math.isnan(nis) else nis,
         )
-        status = np.full(len(order), Status.DUPLICATE, dtype=np.int64)
-        status[kept] = np.where(good, Status.USED, Status.GATED)
+        status, reasons = self.judge.settle(kept, good, when, value)
         foreseen, spreads = np.full((2, len(order)), np.nan)
         foreseen[kept], spreads[kept] = predicted, spread
         seq, batches = rows.seq[order], np.full(len(order), batch_ns, dtype=np.int64)
         digests = reading_digests((seq, when, batches, sensor, status), (value, foreseen, spreads))
-        reasons: list[str | None] = [None] * len(order)
-        winner = np.flatnonzero(kept)[np.cumsum(kept) - 1]
-        for i in np.flatnonzero(status != Status.USED).tolist():
-            if kept[i]:
-                reasons[i] = f"beyond {self.judge.gate:g} predictive standard deviations"
-            else:
-                reasons[i] = self.judge.duplicate_reason(when[i], value[i], when[winner[i]], value[winner[i]])
         columns = (status.tolist(), reasons, foreseen.tolist(), spreads.tolist(), digests, seq.tolist())
         self.unsaved += 1
         self.seconds += time.perf_counter() - started
-        return Analysed(row, list(zip(*columns, strict=True)))
+        return row, list(zip(*columns, strict=True))
 
     def observation(self, batch_ns: int, sensors: IntArray) -> Observation:
         """What these sensors, in rising order, see at the time of a batch."""
         t = self.setup.clock.to_model(batch_ns)
         if self._all is None:
-            return self.model.observe(self.setup.functional(sensors), t, noise_std=self._noise[sensors])
+            noise = self.setup.sensors.noise_std[sensors]
+            return self.model.observe(self.setup.functional(sensors), t, noise_std=noise)
         seen = self.model.observe(self._all, t, noise_std=self._all_noise)
-        if len(sensors) == seen.n_obs:
-            return seen
-        mask = np.zeros(seen.n_obs, dtype=np.bool_)
-        mask[self._place[sensors]] = True
-        return seen.keep(mask)
+        return seen if len(sensors) == seen.n_obs else seen.keep(np.isin(self._inside, sensors))
 
     def carry(self, belief: Gaussian, from_ns: int, to_ns: int) -> Gaussian:
         """A belief at one time as a belief at a later one; nothing moves."""
@@ -212,12 +190,11 @@ class BatchFilter(Assimilator):
         if not math.isfinite(value):
             return belief
         obs = self.observation(t_ns, np.array([sensor], dtype=np.int64))
-        h, start = obs.H[0].copy(), self.model.space.rank
-        for block in self.model.blocks:
+        h = obs.H[0].copy()
+        for block, part in self.model.parts:
             # The offset of the sensor is part of what it reads, not of the field.
             if block.sensors:
-                h[start : start + block.dim] = 0.0
-            start += block.dim
+                h[part] = 0.0
         off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
         initial = self.initial.root
         before = float(np.linalg.norm(h.dot(initial)))
@@ -276,12 +253,8 @@ def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:
     """Standard deviations of all values of all blocks, one after the other; None where there are none."""
     if not model.blocks:
         return None
-    found, start = [], model.space.rank
-    for block in model.blocks:
-        rows = block.values @ belief.root[start : start + block.dim]
-        found.append(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
-        start += block.dim
-    return np.concatenate(found)
+    rows = np.concatenate([block.values @ belief.root[part] for block, part in model.parts])
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def _canonical(belief: Gaussian) -> Gaussian:

@@ -10,14 +10,17 @@ before its successor is begun.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from ..io.readings import is_json_lines, read_csv, read_jsonl
 from ..io.store import FileMark, Source
-from ..io.tables import Chunk, Position
+from ..io.tables import Chunk
+from ..job import Setup
 from .runner import Runner
 
 #: Up to this size all that was read is compared at every look at a file that changed; of a longer one its last bytes.
@@ -27,7 +30,14 @@ _BLOCK = 1 << 20
 
 CHANGED = "is not the file that was read before: it is read from its start, and what it repeats counts once"
 
-Reader = Callable[[Position, IO[bytes]], Iterable[Chunk]]
+
+def source_reader(setup: Setup, path: Path, final: bool = True) -> Callable[..., Iterable[Chunk]]:
+    """A function that reads a file, or its open stream, from a position on.
+
+    JSON lines by suffix, the problem's format otherwise.
+    """
+    reader = read_jsonl if is_json_lines(path, setup.input.format) else read_csv
+    return lambda position, stream=path: reader(stream, setup.input, start=position, final=final)
 
 
 class FollowedFile:
@@ -38,16 +48,15 @@ class FollowedFile:
     runner : Runner
         Gathers what is read.
     path : Path
-    read : callable
-        Gives the chunks of whole lines of a binary stream from a position on.
     tell : callable
         Called with a sentence about what is not as it was.
     """
 
-    def __init__(self, runner: Runner, path: Path, read: Reader, tell: Callable[[str], None]) -> None:
+    def __init__(self, runner: Runner, path: Path, tell: Callable[[str], None]) -> None:
         self.path = path
         self.name = str(path.resolve())
-        self._runner, self._read, self._tell = runner, read, tell
+        self._runner, self._tell = runner, tell
+        self._read = source_reader(runner.setup, path, final=False)
         self._stream: IO[bytes] | None = None
         self._hash = hashlib.sha256()
         self._tail = b""
@@ -59,23 +68,19 @@ class FollowedFile:
         try:
             now = os.stat(self.path)
         except FileNotFoundError:
-            self._drained |= self._stream is not None
-            self.close()
+            self._drained |= self.close()
             raise
         seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
         if seen == self._looked:
             return
-        if self._stream is not None:
-            intact, stayed = self._is_intact(), _place(os.fstat(self._stream.fileno())) == _place(now)
-            if not intact:
-                self.rest()
-            elif not stayed:
-                self.close()
-                self._drained = True
+        if self._stream is not None and _place(os.fstat(self._stream.fileno())) != _place(now):
+            self._drained = self.close()
+        if self._stream is not None and not self._goes_on(self._stream):
+            self.rest()
         if self._stream is None:
-            self._open()
+            self._stream = self._open()
             self._drained = False
-        self._read_on()
+        self._read_on(self._stream)
         self._looked = seen
 
     @property
@@ -85,11 +90,14 @@ class FollowedFile:
             return max(0, os.stat(self.path).st_size - self._runner.position(self.name).offset)
         return 0
 
-    def close(self) -> None:
-        """Read the file to its end, if it is the one that was read so far, and let go of it."""
-        if self._stream is not None and self._is_intact():
-            self._read_on()
+    def close(self) -> bool:
+        """Read the file to its end, if it is the one that was read so far, and let go of it; gives whether it was."""
+        stream = self._stream
+        intact = stream is not None and self._goes_on(stream)
+        if stream is not None and intact:
+            self._read_on(stream)
         self.rest()
+        return intact
 
     def rest(self) -> None:
         """Let go of the file until the next look."""
@@ -99,43 +107,34 @@ class FollowedFile:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _is_intact(self) -> bool:
-        """Whether the bytes of the open file are still those that were read."""
-        assert self._stream is not None
-        offset = self._runner.position(self.name).offset
-        if offset <= _COMPARED:
-            return _hashed(self._stream, offset).digest() == self._hash.digest()
-        self._stream.seek(offset - len(self._tail))
-        return self._stream.read(len(self._tail)) == self._tail
-
-    def _open(self) -> None:
+    def _open(self) -> IO[bytes]:
         """Go on with the file that was read before, or begin with another one under its name."""
         known = self._runner.store.source(self.name)
-        stream = self.path.open("rb")
-        if not known.id:
+        stream = _opened(self.path)
+        if not known.id or not self._goes_on(stream):
+            whole = not known.id or self._drained or self._finish_predecessor(known)
+            self._hash = hashlib.sha256()
             # Noted while it is empty, so that it is found again if it is renamed before the next look.
             self._runner.begin(self.name, FileMark(_place(os.fstat(stream.fileno())), self._hash.hexdigest()))
-        elif not self._goes_on(stream, known):
-            whole = self._drained or self._finish_predecessor(known)
-            self._hash = hashlib.sha256()
-            self._runner.begin(self.name, FileMark(_place(os.fstat(stream.fileno())), self._hash.hexdigest()))
-            lost = (
-                ""
-                if whole
-                else (f". What the other one may have held beyond byte {known.position.offset} is not there any more")
-            )
-            self._tell(f"{self.path} {CHANGED}{lost}")
-        self._stream = stream
+            lost = f". What the other one may have held beyond byte {known.position.offset} is not there any more"
+            if known.id:
+                self._tell(f"{self.path} {CHANGED}{'' if whole else lost}")
+        return stream
 
-    def _goes_on(self, stream: IO[bytes], known: Source) -> bool:
+    def _goes_on(self, stream: IO[bytes]) -> bool:
         """Whether a file begins with all that was read; one read before files had marks is believed if long enough."""
-        now, offset = os.fstat(stream.fileno()), known.position.offset
-        self._hash = _hashed(stream, offset)
-        if known.mark is None:
-            return now.st_size >= offset
-        if not offset:
-            return known.mark.file == _place(now)
-        return now.st_size >= offset and known.mark.content == self._hash.hexdigest()
+        known = self._runner.store.source(self.name)
+        now, offset, mark = os.fstat(stream.fileno()), known.position.offset, known.mark
+        same_place = mark is not None and mark.file == _place(now)
+        if same_place and self._tail and offset > _COMPARED:
+            stream.seek(offset - len(self._tail))
+            return stream.read(len(self._tail)) == self._tail
+        found = _hashed(stream, offset)
+        same = mark is None or (mark.content == found.hexdigest() and (offset > 0 or same_place))
+        if same and now.st_size >= offset:
+            self._hash = found
+            return True
+        return False
 
     def _finish_predecessor(self, known: Source) -> bool:
         """Read the file that was renamed away to its end; False where it is not in the folder any more."""
@@ -143,37 +142,30 @@ class FollowedFile:
             for entry in entries:
                 if known.mark is None or not entry.is_file() or _place(entry.stat()) != known.mark.file:
                     continue
-                with open(entry.path, "rb") as stream:
-                    if self._goes_on(stream, known):
-                        self._stream = stream
-                        self._read_on()
-                        self._stream = None
+                with _opened(entry.path) as stream:
+                    if self._goes_on(stream):
+                        self._read_on(stream)
                         return True
         return False
 
-    def _read_on(self) -> None:
-        if self._stream is None or self._stream.closed:
+    def _read_on(self, stream: IO[bytes]) -> None:
+        now, position = os.fstat(stream.fileno()), self._runner.position(self.name)
+        if now.st_size <= position.offset:
             return
-        file = _place(os.fstat(self._stream.fileno()))
-        position = self._runner.position(self.name)
-        if os.fstat(self._stream.fileno()).st_size <= position.offset:
-            return
-        self._stream.seek(0)
-        watched = _Watched(self._stream, position.offset)
-        for chunk in self._read(position, watched):  # type: ignore[arg-type]
+        stream.seek(0)
+        watched = _Watched(stream.fileno(), position.offset)
+        for chunk in self._read(position, io.BufferedReader(watched, _BLOCK)):
             data = watched.taken(chunk.end.offset)
             self._hash.update(data)
             self._tail = (self._tail + data)[-_TAIL:]
-            mark = FileMark(file, self._hash.hexdigest())
+            mark = FileMark(_place(now), self._hash.hexdigest())
             self._runner.feed(chunk, self.name, gather=True, mark=mark)
 
 
-def read_whole(
-    runner: Runner, path: Path, read: Callable[[Position], Iterable[Chunk]], tell: Callable[[str], None]
-) -> None:
+def read_whole(runner: Runner, path: Path, tell: Callable[[str], None]) -> None:
     """Gather a file whose positions are no bytes (a workbook): all of it is compared with what was read before."""
     name = str(path.resolve())
-    with path.open("rb") as stream:
+    with _opened(path) as stream:
         now = os.fstat(stream.fileno())
         mark = FileMark(_place(now), _hashed(stream, now.st_size).hexdigest())
     known = runner.store.source(name)
@@ -181,31 +173,25 @@ def read_whole(
         if known.id:
             tell(f"{path} {CHANGED}")
         runner.begin(name, mark)
-    for chunk in read(runner.position(name)):
+    for chunk in source_reader(runner.setup, path)(runner.position(name)):
         runner.feed(chunk, name, gather=True, mark=mark)
     runner.finish(name)
 
 
-class _Watched:
-    """A binary stream that keeps the bytes after an offset as they are read: what is hashed is what was read."""
+class _Watched(io.FileIO):
+    """An open file that keeps the bytes after an offset as they are read: what is hashed is what was read."""
 
-    def __init__(self, stream: IO[bytes], offset: int) -> None:
-        self._stream = stream
-        self._at = stream.tell()
-        self._first = offset
-        self._kept = bytearray()
+    def __init__(self, file: int, offset: int) -> None:
+        super().__init__(file, closefd=False)
+        self._first, self._kept = offset, bytearray()
 
-    def readline(self, limit: int = -1) -> bytes:
-        return self._noted(self._stream.readline(limit))
-
-    def read1(self, size: int = -1) -> bytes:
-        return self._noted(self._stream.read(size))
-
-    read = read1
-
-    def seek(self, offset: int) -> int:
-        self._at = self._stream.seek(offset)
-        return self._at
+    def readinto(self, buffer: Any) -> int:
+        at = self.tell()
+        n = super().readinto(buffer) or 0
+        new = at + n - (self._first + len(self._kept))
+        if new > 0:
+            self._kept += memoryview(buffer)[max(0, n - new) : n]
+        return n
 
     def taken(self, offset: int) -> bytes:
         """The bytes from where the last call ended up to an offset."""
@@ -215,12 +201,10 @@ class _Watched:
         self._first = offset
         return data
 
-    def _noted(self, data: bytes) -> bytes:
-        new = self._at + len(data) - (self._first + len(self._kept))
-        if new > 0:
-            self._kept += data[-new:]
-        self._at += len(data)
-        return data
+
+def _opened(path: str | Path) -> IO[bytes]:
+    """A file to read without a buffer: what others have written since is seen."""
+    return open(path, "rb", buffering=0)
 
 
 def _hashed(stream: IO[bytes], size: int) -> hashlib._Hash:

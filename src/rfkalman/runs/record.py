@@ -81,7 +81,7 @@ class RunRecord:
         self._alarms: tuple[int, list[Alarm]] | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], setup: Setup) -> RunRecord:
+    def open(cls, path: str | os.PathLike[str], setup: Setup) -> Self:
         """Open the store of a run to read; the setup must be the one it was made with."""
         store = Store.reader(path)
         try:
@@ -162,7 +162,7 @@ class RunRecord:
         if not times.size:
             return None
         open_ = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
-        if int(np.count_nonzero(self.setup.sensors.inside)) == 1:
+        if self.setup.judge.has_one_sensor:
             open_ = [np.delete(times_, -1) for times_ in open_ for _ in range(2)]
         still = sorted(int(times_[-1]) for times_ in open_)
         return max([int(times[-1]), *still[-2:-1]])
@@ -239,13 +239,12 @@ class RunRecord:
     def strips(self, sensors: Iterable[str | int]) -> list[Strip]:
         """Strips of several sensors in one pass over the readings."""
         rows = [self._row(sensor) for sensor in sensors]
-        names, all_ = np.array(STATUSES, dtype=object), self._readings_of(rows)
-        found = []
-        for row in rows:
-            own = SensorReadings._make(column[all_.sensor == row] for column in all_)
-            name, status = self.setup.sensors.ids[row], names[own.status]
-            found.append(Strip(name, own.time_ns, own.measured, own.predicted, own.predicted_std, status))
-        return found
+        sensor, when, _, status, value, predicted, std = self._readings_of(rows)
+        names, masks = np.array(STATUSES, dtype=object)[status], [sensor == row for row in rows]
+        return [
+            Strip(self.setup.sensors.ids[row], when[own], value[own], predicted[own], std[own], names[own])
+            for row, own in zip(rows, masks, strict=True)
+        ]
 
     def readings(self) -> Iterator[SensorReadings]:
         """All readings of sensors of the table, a bounded number at a time, each sensor whole."""
@@ -279,22 +278,13 @@ class RunRecord:
         model = self.setup.model
         if not model.blocks:
             return {}
-        times: list[int] = []
-        means: list[FloatArray] = []
-        spreads: list[FloatArray] = []
-        for row in self.store.analyses():
-            times.append(row.batch_ns)
-            means.append(row.mean[model.space.rank :])
-            assert row.unknown_std is not None
-            spreads.append(row.unknown_std)
-        when = np.array(times, dtype=np.int64)
-        n_values = sum(len(block.mean) for block in model.blocks)
-        state = np.array(means).reshape(len(when), model.dim - model.space.rank)
-        spread = np.array(spreads).reshape(len(when), n_values)
-        series, part, value = {}, 0, 0
-        for block in model.blocks:
-            k = len(block.mean)
-            mean = block.mean + state[:, part : part + block.dim] @ block.values.T
-            series[block.name] = UnknownSeries(block.name, when, mean, spread[:, value : value + k])
-            part, value = part + block.dim, value + k
+        rows = list(self.store.analyses())
+        when = np.array([row.batch_ns for row in rows], dtype=np.int64)
+        means = np.array([row.mean for row in rows]).reshape(len(rows), model.dim)
+        ends = np.cumsum([len(block.mean) for block in model.blocks])
+        spreads = np.array([row.unknown_std for row in rows], dtype=np.float64).reshape(len(rows), ends[-1])
+        series = {}
+        for (block, part), std in zip(model.parts, np.split(spreads, ends[:-1], axis=1), strict=True):
+            mean = block.mean + means[:, part] @ block.values.T
+            series[block.name] = UnknownSeries(block.name, when, mean, std)
         return series

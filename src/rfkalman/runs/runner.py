@@ -46,10 +46,8 @@ from ..io.access import discard
 from ..io.store import FileMark, Store
 from ..io.tables import Chunk, Position
 from ..job import Setup
-from ..model.field import Field
-from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, Reason, Watermark, before_leap, trusted_end
+from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, Reason, Status, Watermark, trusted_end, without_leap
 from ..statespace.values import Gaussian
-from .arrivals import Placed, place
 from .batches import BatchFilter
 
 _BATCHES_PER_COMMIT = 256
@@ -81,21 +79,22 @@ class Runner:
             runner.flush()
     """
 
-    def __init__(self, store: Store, setup: Setup, until_ns: int | None = None, ahead_ns: int | None = None) -> None:
-        self.setup = setup
-        self.until_ns = until_ns
-        self.ahead_ns = ahead_ns
-        self.store = store
+    def __init__(
+        self,
+        store: Store,
+        setup: Setup,
+        until_ns: int | None = None,
+        ahead_ns: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.store, self.setup, self.until_ns, self.ahead_ns = store, setup, until_ns, ahead_ns
         # A moment holds two beliefs: the one that arrived and the one that left.
         keep = _RECENT_BYTES // (16 * setup.model.initial.root.size + 1)
+        # All else that moves (how far time has come, what is closed, what is to be made again) is in the store alone.
         self._filter = BatchFilter(setup, max(2, min(512, keep)))
-        self._judge = setup.judge
-        self._on_progress: Callable[[Progress], None] | None = None
+        self._judge = self._filter.judge
+        self._on_progress = progress
         self._readings = self._analyses = 0
-        self._watermark = Watermark()
-        self._closed: int | None = None
-        self._rewind: int | None = None
-        self._next_seq = 1
         self._is_open = True
 
     @classmethod
@@ -149,8 +148,7 @@ class Runner:
             )
         store = Store.writer(place)
         try:
-            runner = cls(store, setup, until_ns, ahead_ns)
-            runner._on_progress = progress
+            runner = cls(store, setup, until_ns, ahead_ns, progress)
             runner._begin(dict(facts or {}), rebuild)
         except BaseException:
             store.close()
@@ -170,18 +168,9 @@ class Runner:
         return None if self._filter.head_ns == NEVER else self._filter.head_ns
 
     @property
-    def watermark_ns(self) -> int | None:
-        """Latest batch time that a quorum of sensors has reached; None before the first."""
-        return self._watermark.at
-
-    @property
     def done(self) -> bool:
         """Whether no reading that could still come (inside the reorder window) belongs before ``until_ns``."""
         return self.until_ns is not None and self._watermark.floor(self._judge.reorder_ns) > self.until_ns
-
-    def field(self) -> Field:
-        """The field after the last analysed batch."""
-        return self._filter.posterior()
 
     def counts(self) -> dict[str, int]:
         """Readings by status, and malformed lines."""
@@ -198,17 +187,16 @@ class Runner:
 
         When it returns, the readings are on the disk. An error leaves everything as it was.
         """
+        self._require_open()
         known = self.store.source(source)
         if chunk.start.offset != known.position.offset:
             raise StoreError(
                 f"source {source!r} has been read up to {known.position.offset} but the chunk begins at "
                 f"{chunk.start.offset}: readings would be lost or counted twice. Go on from position({source!r})."
             )
-        self._require_open()
-        now, n = time.time_ns(), len(chunk)
+        now, n, watermark = time.time_ns(), len(chunk), self._watermark
         sensor = self.setup.sensors.indices(chunk.names)[chunk.code] if n else np.zeros(0, dtype=np.int64)
-        watermark = self._watermark.copy()
-        placed = self._placed(sensor, chunk.time_ns, chunk.value, watermark, gather=gather)
+        status, reason, batch, rewind_ns = self._placed(sensor, chunk.time_ns, chunk.value, watermark, gather=gather)
         read_so_far = replace(
             known,
             position=chunk.end,
@@ -223,27 +211,25 @@ class Runner:
         for i in np.flatnonzero(sensor < 0):
             known_rows[i], names[i] = None, chunk.names[chunk.code[i]]
         with self.store.transaction():
-            number = self.store.put_source(read_so_far)
+            number, first = self.store.put_source(read_so_far), self.store.next_seq()
             rows = zip(
-                range(self._next_seq, self._next_seq + n),
+                range(first, first + n),
                 repeat(number),
                 chunk.line.tolist(),
                 repeat(now),
                 chunk.time_ns.tolist(),
-                placed.batch,
+                batch,
                 known_rows,
                 names,
                 chunk.value.tolist(),
-                placed.status,
-                placed.reason,
+                status,
+                reason,
                 strict=False,
             )
             self.store.add_readings(rows)
             self.store.add_rejected(number, chunk.rejected)
-            self.store.put_meta({"watermark": watermark.as_text(), "rewind_ns": placed.rewind_ns})
-        self._next_seq += n
+            self.store.put_meta({"watermark": watermark.as_text(), "rewind_ns": rewind_ns})
         self._readings += n
-        self._watermark, self._rewind = watermark, placed.rewind_ns
         if gather:
             self._report_progress()
         else:
@@ -258,15 +244,62 @@ class Runner:
         *,
         gather: bool,
         seq: Sequence[int] | None = None,
-    ) -> Placed:
-        latest = None if self.ahead_ns is None else time.time_ns() + self.ahead_ns
-        state = (self._judge, self.store, watermark, self._filter.head_ns, self._rewind)
-        return place(sensor, time_ns, value, *state, gather=gather, latest_ns=latest, seq=seq)
+    ) -> tuple[list[int], list[str | None], list[int | None], int | None]:
+        """Judge readings that arrive and give each its turn: status, reason and batch of each, and the rewind they ask.
 
-    def _judge_again(self, rows: Sequence[tuple[int, int | None, int, float | None]]) -> int | None:
-        """Judge stored readings as if they were gathered now, in a transaction; gives the rewind they ask for."""
+        Parameters
+        ----------
+        sensor, time_ns, value : (n,) array
+        watermark : Watermark
+            Moved by the readings, unless they are gathered.
+        gather : bool
+            Their order means nothing: only what comes before work that is done can be late.
+        seq : sequence of int, optional
+            Their numbers, if they are in the store already and are judged again.
+        """
+        judge, head_ns, rewind_ns = self._judge, self._filter.head_ns, self._noted("rewind_ns")
+        status, reason, batch = judge.examine(sensor, time_ns, value)
+        future = (status == Status.WAITING) & (time_ns > self._latest_ns)
+        rows = np.flatnonzero((status == Status.WAITING) & ~future)
+        if gather:
+            late = rows[(batch[rows] <= head_ns) & (batch[rows] < watermark.floor(judge.reorder_ns))]
+        else:
+            late = rows[watermark.take(sensor[rows], batch[rows], judge)]
+        status[late] = Status.LATE
+        has_batch = (status == Status.WAITING) & ~future
+        seen: set[tuple[int, int, float]] = set()
+        for i in np.flatnonzero(future | (status == Status.LATE)).tolist():
+            reason[i] = Reason.FUTURE if future[i] else Reason.OLDER if gather else Reason.LATE
+            # Without a turn, but sent before: a repetition or a contradiction, whatever its age.
+            key = (int(sensor[i]), int(time_ns[i]), float(value[i]))
+            before = None if seq is None else seq[i]
+            if key in seen or self.store.holds(int(batch[i]), *key, before_seq=before):
+                status[i], reason[i] = Status.DUPLICATE, Reason.SAME
+            elif self.store.holds(int(batch[i]), *key[:2], before_seq=before):
+                status[i], reason[i] = Status.DUPLICATE, Reason.CONFLICT
+            seen.add(key)
+        # For batches that are analysed already: repetitions need no rewind, others set its target.
+        touched = np.flatnonzero(has_batch & (batch <= head_ns))
+        for at in np.unique(batch[touched]).tolist():
+            stored = self.store.batch(at)
+            kept = {
+                s: (int(t), float(y))
+                for s, t, y, code in zip(stored.sensor, stored.time_ns, stored.value, stored.status, strict=True)
+                if code in (Status.USED, Status.GATED)
+            }
+            for i in touched[batch[touched] == at].tolist():
+                when, other = int(time_ns[i]), kept.get(sensor[i])
+                if other is not None and (abs(when - at), when) >= (abs(other[0] - at), other[0]):
+                    status[i], reason[i] = Status.DUPLICATE, judge.duplicate_reason(when, float(value[i]), *other)
+                else:
+                    rewind_ns = at if rewind_ns is None else min(rewind_ns, at)
+        turns = [b if has else None for b, has in zip(batch.tolist(), has_batch.tolist(), strict=True)]
+        return status.tolist(), reason, turns, rewind_ns
+
+    def _judge_again(self, rows: Sequence[tuple[int, int | None, int, float | None]]) -> None:
+        """Judge stored readings as if they were gathered now, in a transaction."""
         seq, sensor, when, value = zip(*rows, strict=True)
-        placed = self._placed(
+        status, reason, batch, rewind_ns = self._placed(
             np.array([-1 if s is None else s for s in sensor], dtype=np.int64),
             np.array(when, dtype=np.int64),
             np.array(value, dtype=np.float64),
@@ -274,20 +307,18 @@ class Runner:
             gather=True,
             seq=seq,
         )
-        self.store.judge_anew(seq, sensor, when, value, *placed[:3])
-        self.store.put_meta({"rewind_ns": placed.rewind_ns})
-        return placed.rewind_ns
+        self.store.judge_anew(seq, sensor, when, value, status, reason, batch)
+        self.store.put_meta({"rewind_ns": rewind_ns})
 
     def look_again(self) -> int:
         """Judge again the readings that were in the future and whose time has come; gives their number.
 
         They are gathered: :meth:`release` then processes them.
         """
-        limit, n = EVER if self.ahead_ns is None else time.time_ns() + self.ahead_ns, 0
+        limit, n = self._latest_ns, 0
         while rows := self.store.unplaced(limit, _ROWS_AT_ONCE):
             with self.store.transaction():
-                rewind = self._judge_again(rows)
-            self._rewind = rewind
+                self._judge_again(rows)
             n += len(rows)
         return n
 
@@ -299,8 +330,8 @@ class Runner:
             if known.id:
                 self.store.event("replaced", source)
 
-    def consume(self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False) -> bool:
-        """Feed a source from where it was left to its end.
+    def consume(self, source: str, read: Callable[[Position], Iterable[Chunk]], *, gather: bool = False) -> None:
+        """Feed a source from where it was left to its end, or until ``until_ns`` is passed.
 
         Parameters
         ----------
@@ -310,24 +341,18 @@ class Runner:
             Gives the chunks from a position on: ``lambda position: read_csv(path, start=position)``.
         gather : bool
             Store only; :meth:`release` or :meth:`flush` then processes in the order of time.
-
-        Returns
-        -------
-        bool
-            Whether the source came to its end (False: ``until_ns`` was passed before).
         """
         chunks = read(self.position(source))
         try:
             for chunk in chunks:
                 self.feed(chunk, source, gather=gather)
                 if self.done:
-                    return False
+                    return
         finally:
             # A reader stopped halfway holds its file open; after an error nobody else would close it in time.
             if isinstance(chunks, Generator):
                 chunks.close()
         self.finish(source)
-        return True
 
     def finish(self, source: str) -> None:
         """Note that a source came to its end."""
@@ -346,20 +371,16 @@ class Runner:
                 reached = own[-2:-1]
         if reached and (target := self._without_leap(reached[0])) > at:
             # Time has come here in one leap: the automatic window is counted in the batches of the store.
-            moved = self._watermark.copy()
+            moved = self._watermark
             moved.move_to(target)
             moved.behind = self.store.latest_batches(WINDOW_BATCHES, to_ns=target)[:: WINDOW_BATCHES // 10]
             with self.store.transaction():
                 self.store.put_meta({"watermark": moved.as_text()})
-            self._watermark = moved
         self._process()
 
     def _without_leap(self, batch_ns: int) -> int:
         """A batch, or the one before it if one or two last readings have leapt there, whoever sent them."""
-        before = before_leap(self.store.latest_batches(100), self._judge.ahead_ns)
-        if before is None or before >= batch_ns or self.store.n_after(before) > 2:
-            return batch_ns
-        return before
+        return without_leap(batch_ns, self.store.latest_batches(100), self.store.n_after, self._judge.ahead_ns)
 
     def flush(self) -> None:
         """No more readings will come for now: process everything, the latest batch too (up to ``until_ns``).
@@ -368,34 +389,32 @@ class Runner:
         """
         self.release()
         end = self._watermark.at
-        if latest := self.store.latest_by_sensor(self._watermark.reached):
+        if latest := self.store.latest_by_sensor(NEVER if end is None else end):
             furthest = max(latest, key=lambda item: item[1])[0]
             own = self.store.latest_batches(100, sensor=furthest)
             network = [] if end is None else self.store.latest_batches(100, to_ns=end)
             end = trusted_end(end, own, network, self._judge.ahead_ns)
             end = None if end is None else self._without_leap(end)
-        if end is not None and end != self._closed:
+        if end is not None and end != self._noted("closed_ns"):
             with self.store.transaction():
                 self.store.put_meta({"closed_ns": end})
                 self.store.set_far(end, Reason.FAR)
-            self._closed = end
             self._process()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Write a last checkpoint and release the store; closing twice does nothing."""
+    def close(self, *, checkpoint: bool = True) -> None:
+        """Write a last checkpoint, unless something failed, and release the store; closing twice does nothing."""
         if not self._is_open:
             return
         self._is_open = False
-        head = self._filter
         try:
-            with self.store.transaction():
-                if head.unsaved:
-                    self.store.put_checkpoint(head.head_ns, head.belief)
-                self.store.event(
-                    "closed", f"{self._readings} readings and {self._analyses} analyses since it was opened"
-                )
+            if checkpoint:
+                with self.store.transaction():
+                    if self._filter.unsaved:
+                        self.store.put_checkpoint(self._filter.head_ns, self._filter.belief)
+                    done = f"{self._readings} readings and {self._analyses} analyses"
+                    self.store.event("closed", f"{done} since it was opened")
         finally:
             self.store.close()
 
@@ -403,12 +422,8 @@ class Runner:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        elif self._is_open:
-            # What failed may fail again (a full disk); the store is whole without a last checkpoint.
-            self._is_open = False
-            self.store.close()
+        # What failed may fail again (a full disk); the store is whole without a last checkpoint.
+        self.close(checkpoint=kind is None)
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -440,13 +455,6 @@ class Runner:
                     self._judge_again(rows)
                     last = rows[-1][0]
                 store.event("rebuilt", versions)
-            meta = store.meta()
-        if "watermark" in meta:
-            self._watermark = Watermark.from_text(meta["watermark"])
-        elif "watermark_ns" in meta:
-            self._watermark = Watermark(int(meta["watermark_ns"]))
-        self._closed, self._rewind = (int(meta[key]) if key in meta else None for key in ("closed_ns", "rewind_ns"))
-        self._next_seq = store.next_seq()
         self._restore()
         if self.look_again() or rebuild:
             self.release()
@@ -458,7 +466,7 @@ class Runner:
         """The belief after the last analysis, from the last checkpoint; compared with the mean that was stored."""
         store, head = self.store, self._filter
         for stored in list(store.analyses(store.last_analysis())):
-            n = head.unsaved = head.reach(store, stored.batch_ns)
+            n = head.reach(store, stored.batch_ns)
             with store.transaction():
                 store.event("resumed", f"{n} analyses replayed; {json.dumps(_versions())}")
             if head.belief.mean.tobytes() != stored.mean.tobytes():
@@ -472,9 +480,27 @@ class Runner:
 
     # -- inside: processing -------------------------------------------------------------------------------------------
 
+    @property
+    def _watermark(self) -> Watermark:
+        """How far time has come."""
+        text = self.store.meta().get("watermark")
+        # Stores of the first version have the time alone.
+        return Watermark(self._noted("watermark_ns")) if text is None else Watermark.from_text(text)
+
+    def _noted(self, key: str) -> int | None:
+        """A time that is noted in the store."""
+        text = self.store.meta().get(key)
+        return None if text is None else int(text)
+
+    @property
+    def _latest_ns(self) -> int:
+        """Later times are not believed yet."""
+        return EVER if self.ahead_ns is None else time.time_ns() + self.ahead_ns
+
     def _process(self) -> None:
-        if self._rewind is not None:
-            self._go_back(self._rewind)
+        target = self._noted("rewind_ns")
+        if target is not None:
+            self._go_back(target)
         while self._go_on():
             self._report_progress()
 
@@ -484,53 +510,44 @@ class Runner:
 
     def _go_on(self) -> bool:
         """Analyse some closed batches in one transaction; False when there are none."""
-        limit, batch = self._closed_through(), self.store.next_batch(self._filter.head_ns)
-        if batch is None or batch > limit:
-            return False
-        head, n, started = self._filter.copy(), 0, time.perf_counter()
+        watermark, closed, head = self._watermark, self._noted("closed_ns"), self._filter.copy()
+        through = max(watermark.reached - 1, NEVER if closed is None else closed)
+        if self.until_ns is not None:
+            through = min(through, self.until_ns)
         with self.store.transaction():
-            while batch is not None and batch <= limit and n < _BATCHES_PER_COMMIT:
-                self._analyse(head, batch)
-                n += 1
-                if time.perf_counter() - started > _SECONDS_PER_COMMIT:
-                    break
-                batch = self.store.next_batch(batch)
+            n = self._analyse(head, through, _BATCHES_PER_COMMIT)
         self._filter = head
         self._analyses += n
-        return True
+        return n > 0
 
     def _go_back(self, target: int) -> None:
         """Analyse anew from the batch at ``target`` to the present; readers see the old analyses until all are done."""
-        head, present, n = self._filter.copy(), self._filter.head_ns, 0
+        head = self._filter.copy()
         with self.store.transaction():
             head.reach(self.store, target - 1)
             self.store.forget_from(target)
-            stored = self.store.checkpoint(head.head_ns)
-            head.unsaved = len(self.store.analysis_times(NEVER if stored is None else stored[0], head.head_ns))
-            head.seconds = 0.0
-            batch = self.store.next_batch(head.head_ns)
-            while batch is not None and batch <= present:
-                self._analyse(head, batch)
-                n += 1
-                batch = self.store.next_batch(batch)
+            n = self._analyse(head, self._filter.head_ns)
             self.store.put_meta({"rewind_ns": None})
             self.store.event("rewound", f"{n} analyses from {target} on")
-        self._filter, self._rewind = head, None
+        self._filter = head
         self._analyses += n
 
-    def _analyse(self, head: BatchFilter, batch_ns: int) -> None:
-        found = head.analyse(batch_ns, self.store.batch(batch_ns))
-        self.store.set_outcomes(found.outcomes)
-        self.store.put_analysis(found.row)
-        if head.unsaved >= head.belief.root.shape[1] or head.seconds > _CHECKPOINT_SECONDS:
-            self.store.put_checkpoint(batch_ns, head.belief)
-            head.unsaved, head.seconds = 0, 0.0
-        head.forget(self._watermark.floor(self._judge.reorder_ns))
-
-    def _closed_through(self) -> int:
-        """The latest batch time that may be analysed."""
-        through = max(self._watermark.reached - 1, NEVER if self._closed is None else self._closed)
-        return through if self.until_ns is None else min(through, self.until_ns)
+    def _analyse(self, head: BatchFilter, through_ns: int, most: int | None = None) -> int:
+        """Analyse the batches up to a time, in a transaction, or so many of them and for a second; gives how many."""
+        store, n, started = self.store, 0, time.perf_counter()
+        horizon = self._watermark.floor(self._judge.reorder_ns)
+        while (batch := store.next_batch(head.head_ns)) is not None and batch <= through_ns:
+            row, outcomes = head.analyse(batch, store.batch(batch))
+            store.set_outcomes(outcomes)
+            store.put_analysis(row)
+            if head.unsaved >= head.belief.root.shape[1] or head.seconds > _CHECKPOINT_SECONDS:
+                store.put_checkpoint(batch, head.belief)
+                head.unsaved, head.seconds = 0, 0.0
+            head.forget(horizon)
+            n += 1
+            if most is not None and (n == most or time.perf_counter() - started > _SECONDS_PER_COMMIT):
+                break
+        return n
 
 
 def _versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ was stopped and resumed, says the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -94,22 +94,17 @@ class Consistency:
 
 def consistency_of(store: Store, setup: Setup) -> Consistency:
     """Whether the readings of a run fit what was predicted before each was read."""
-    rows = store.shares(WIDTH)
-    sensor, n, inside = (
-        (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-        if rows
-        else [np.zeros(0, dtype=np.int64)] * 3
-    )
-    total, conflicts = int(n.sum()), store.reasons().get("duplicate", {}).get(Reason.CONFLICT, 0)
-    ids = setup.sensors.ids
+    sensor, n, inside = np.array(store.shares(WIDTH), dtype=np.int64).reshape(-1, 3).T
+    total, conflicts = int(n.sum()), _conflicts(store)
+    contradicted = (f"{_counted(conflicts, 'reading')} contradicted another one of the same sensor and time",)
     if not total:
-        return Consistency(0, None, None, None, (), conflicts, _conflict_words(conflicts))
+        return Consistency(0, None, None, None, (), conflicts, contradicted if conflicts else ())
     share = inside / n
     # Chernoff: a share this far from its promise, or farther, has a probability below exp(-n KL). Unlike the tail
     # itself it orders sensors whose tails are far below the smallest double.
     rate = n * (xlogy(share, share / LEVEL) + xlogy(1.0 - share, (1.0 - share) / (1.0 - LEVEL)))
     order = np.argsort(-rate, kind="stable")[:LISTED]
-    worst = tuple((ids[int(sensor[i])], float(share[i])) for i in order)
+    worst = tuple((setup.sensors.ids[int(sensor[i])], float(share[i])) for i in order)
     # Named in a warning: improbable even as the worst of all sensors.
     named = [worst[k] for k, i in enumerate(order) if math.exp(-rate[i]) * len(n) < CHANCE]
     whole = float(inside.sum()) / total
@@ -119,7 +114,11 @@ def consistency_of(store: Store, setup: Setup) -> Consistency:
         # The largest double stands for everything beyond it: JSON has no infinity.
         nis, band = min(nis / total, np.finfo(float).max), nis_band(total)
         warnings += _nis_words(nis, band, named if not warnings else [])
-    return Consistency(total, whole, nis, band, worst, conflicts, (*warnings, *_conflict_words(conflicts)))
+    return Consistency(total, whole, nis, band, worst, conflicts, (*warnings, *(contradicted if conflicts else ())))
+
+
+def _conflicts(store: Store) -> int:
+    return store.reasons().get("duplicate", {}).get(Reason.CONFLICT, 0)
 
 
 def nis_band(n: int) -> tuple[float, float]:
@@ -161,12 +160,6 @@ def _nis_words(nis: float, band: tuple[float, float], named: list[tuple[str, flo
         )
 
 
-def _conflict_words(conflicts: int) -> tuple[str, ...]:
-    if not conflicts:
-        return ()
-    return (f"{_counted(conflicts, 'reading')} contradicted another one of the same sensor and time",)
-
-
 # -- what was set aside -----------------------------------------------------------------------------------------------
 
 
@@ -204,64 +197,49 @@ class Aside:
 
 def aside_of(store: Store, setup: Setup) -> Aside:
     """What was set aside, most frequent reason first."""
-    counts, reasons = store.counts(), store.reasons()
-    conflicts = reasons.get("duplicate", {}).get(Reason.CONFLICT, 0)
-    found: list[tuple[int, str, Callable[[], str]]] = [
-        (conflicts, "contradicting another", lambda: "one of two values is wrong"),
-        (counts["out of range"], "out of range", lambda: _range_remedy(store, setup)),
-        (counts["late"], "late", lambda: _late_remedy(store, setup)),
-        (counts["gated"], "gated", lambda: _gate_remedy(store)),
-        (counts["unknown sensor"], "of unknown sensors", lambda: _names_remedy(store.unknown_names())),
-        (counts["malformed"], "malformed", lambda: f"most often {next(iter(_most(reasons['malformed'])))!r}"),
-    ]
-    for reason, n in reasons.get("outside", {}).items():
-        found.append((n, reason, lambda reason=reason: _outside_remedy(store, setup, reason)))  # type: ignore[misc]
-    found = sorted((item for item in found if item[0]), key=lambda item: -item[0])
-    total = sum(n for n, _, _ in found)
+    counts = store.counts()
+    found = sorted(_set_aside(store, setup, counts), key=lambda item: -item[0])
+    total = sum(n for n, _ in found)
     of = total + counts["used"] + counts["waiting"]
-    return Aside(total, of, tuple(f"{n} {what}: {remedy()}" for n, what, remedy in found))
+    return Aside(total, of, tuple(f"{n} {remedy}" for n, remedy in found))
 
 
-def _range_remedy(store: Store, setup: Setup) -> str:
-    (low, high), unit = setup.valid_range, setup.labels.unit
-    least, most = store.extremes(Status.OUT_OF_RANGE)
-    if least is None or most is None:
-        return "no value is finite"
-    ends = (f'"{_number(x)} {unit}"' if unit else _number(x) for x in (min(low, least), max(high, most)))
-    return f"input.range = [{', '.join(ends)}] would have kept them, if that is what the field does"
-
-
-def _late_remedy(store: Store, setup: Setup) -> str:
-    # A batch lies up to half a step from its readings.
-    wanted = _duration(store.longest_delay() + (setup.clock.step_ns or 0))
-    return f'time.reorder = "{wanted}" would have kept them; --rebuild takes them in now'
-
-
-def _gate_remedy(store: Store) -> str:
-    # A wider gate is no promise: what it lets in moves the predictions of what follows.
-    return (
-        f"without input.gate they would have been used; the farthest lies {store.farthest_gated():.3g} predicted "
-        "standard deviations off"
-    )
-
-
-def _names_remedy(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"rows for {', '.join(names[:LISTED])}{more} in the sensor table would have kept them"
-
-
-def _outside_remedy(store: Store, setup: Setup, reason: str) -> str:
-    if reason == Reason.BEFORE:
-        return f'time.start = "{setup.time_text(store.earliest(reason))}" would have kept them'
-    if reason == Reason.ELSEWHERE:
-        inside = np.asarray(setup.sensors.inside, dtype=np.bool_)
-        names = [setup.sensors.ids[i] for i in np.flatnonzero(~inside)]
-        return f"a domain that holds {', '.join(names[:LISTED])}, or other coordinates, would have kept them"
-    return "clocks of sensors, or of this machine, are wrong"
-
-
-def _most(table: dict[str, int]) -> list[str]:
-    return sorted(table, key=lambda key: -table[key])
+def _set_aside(store: Store, setup: Setup, counts: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    """How many readings were set aside for a reason; the reason, and what would have kept them."""
+    reasons, kept = store.reasons(), "would have kept them"
+    if n := _conflicts(store):
+        yield n, "contradicting another: one of two values is wrong"
+    if n := counts["out of range"]:
+        (low, high), unit = setup.valid_range, setup.labels.unit
+        least, most = store.extremes(Status.OUT_OF_RANGE)
+        remedy = "no value is finite"
+        if least is not None and most is not None:
+            ends = (f'"{_number(x)} {unit}"' if unit else _number(x) for x in (min(low, least), max(high, most)))
+            remedy = f"input.range = [{', '.join(ends)}] {kept}, if that is what the field does"
+        yield n, f"out of range: {remedy}"
+    if n := counts["late"]:
+        # A batch lies up to half a step from its readings.
+        wanted = _duration(store.longest_delay() + (setup.clock.step_ns or 0))
+        yield n, f'late: time.reorder = "{wanted}" {kept}; --rebuild takes them in now'
+    if n := counts["gated"]:
+        # A wider gate is no promise: what it lets in moves the predictions of what follows.
+        far = f"the farthest lies {store.farthest_gated():.3g} predicted standard deviations off"
+        yield n, f"gated: without input.gate they would have been used; {far}"
+    if n := counts["unknown sensor"]:
+        names = store.unknown_names()
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        yield n, f"of unknown sensors: rows for {', '.join(names[:LISTED])}{more} in the sensor table {kept}"
+    if n := counts["malformed"]:
+        table = reasons["malformed"]
+        yield n, f"malformed: most often {max(table, key=lambda reason: table[reason])!r}"
+    for reason, n in reasons.get("outside", {}).items():
+        remedy = "clocks of sensors, or of this machine, are wrong"
+        if reason == Reason.BEFORE:
+            remedy = f'time.start = "{setup.time_text(store.earliest(reason))}" {kept}'
+        elif reason == Reason.ELSEWHERE:
+            names = [setup.sensors.ids[i] for i in np.flatnonzero(~setup.sensors.inside)]
+            remedy = f"a domain that holds {', '.join(names[:LISTED])}, or other coordinates, {kept}"
+        yield n, f"{reason}: {remedy}"
 
 
 def waiting_of(store: Store, setup: Setup) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ from ..core.errors import DefinitenessError, FloorError, ValueRangeError
 from ..core.linalg import qr_factor
 from ..domains import BoundaryRule, Rule
 from ..features.base import FeatureMap
-from ..physics.conditions import Robin
 from ..physics.pde import LinearPDE
 
 AXES = "xyz"
@@ -307,8 +306,8 @@ def _term_values(pde: LinearPDE) -> dict[str, float]:
         elif given:
             values[name] = float(given)
     for part, condition in pde.conditions.items():
-        if isinstance(condition, Robin):
-            values[f"robin.{part}"] = condition.coefficient
+        if condition.exchange is not None:
+            values[f"robin.{part}"] = condition.exchange
     return values
 
 

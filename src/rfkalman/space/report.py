@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..core.show import Told
 
-@dataclass(frozen=True, slots=True)
-class SpaceReport:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SpaceReport(Told):
     """The health of a whitened space, for reading (``print``) and for machines (``as_dict``).
 
     Attributes

@@ -24,6 +24,7 @@ from ..core.checks import FloatArray, as_finite, as_number, as_points, frozen
 from ..core.errors import ValueRangeError
 from ..core.linalg import symmetrise
 from ..core.pieces import in_blocks, row_blocks
+from ..core.show import Shown
 from ..domains import BoundaryRule, Rule
 from ..domains.base import require_inside
 from ..domains.pieces import Refinement
@@ -43,8 +44,8 @@ from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, nat
 _EVALUATION_ROWS = 16384
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Basis:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Basis(Shown):
     """Whitened directions that can be evaluated: frozen features times a transform."""
 
     pde: LinearPDE
@@ -53,6 +54,9 @@ class Basis:
     order: tuple[int, ...]
     memory: float
     breaks: tuple[tuple[float, ...], ...] = ()
+
+    def _summary(self) -> dict[str, object]:
+        return {"rank": self.rank, "features": self.n_features, "domain": self.pde.domain}
 
     def __call__(self, x: ArrayLike) -> FloatArray:
         """Whitened features Psi at points, (N, r)."""
@@ -131,7 +135,7 @@ class Basis:
         return points
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class WhitenedSpace(Basis):
     """An orthonormal feature space of effective rank r with the operators of a PDE in it.
 
@@ -162,6 +166,15 @@ class WhitenedSpace(Basis):
         Quadrature points per axis.
     breaks : tuple of tuple of float
         Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> rod = rk.Interval(0.0, 1.0)
+    >>> space = rk.whiten(rk.Heat(rod, 0.1), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+    >>> x = rod.grid(5)
+    >>> bool(abs(space(x) - space.features(x) @ space.transform).max() == 0.0), space(x).shape == (5, space.rank)
+    (True, True)
     """
 
     lifts: FloatArray

@@ -22,7 +22,7 @@ from ..core.pieces import row_blocks
 from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import bandwidth_of, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
-from ..physics.conditions import Dirichlet, Periodic, Robin
+from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
@@ -73,6 +73,14 @@ class FloorGrid:
 
     Without a target the choice is the largest rank whose whitened features are
     orthonormal to 1e-6 on a second quadrature rule.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> pde = rk.Heat(rk.Interval(0.0, 1.0))
+    >>> space = whiten(pde, rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), FloorGrid((1e-4, 1e-8)))
+    >>> space.mass_floor, space.floor_candidates
+    (1e-08, (1e-08, 0.0001))
     """
 
     floors: tuple[float, ...]
@@ -132,6 +140,13 @@ def whiten(
         Budget in bytes for the arrays of assembly.
     spectrum : callable
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> space = whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), mass_floor=1e-6)
+    >>> space.rank < 40, space.report().eta < 1e-6
+    (True, True)
     """
     if not isinstance(pde, LinearPDE):
         raise ValueRangeError(f"pde must be an equation such as Heat(domain); got {type(pde).__name__}.")
@@ -211,7 +226,7 @@ def whiten(
                 "use more features, a smaller mass_floor or a larger trace_eps."
             )
         T, strengths, rows = T @ np.hstack([split.kept, split.lifts]), split.strengths, split.rows
-    exchanging = [name for name, condition in pde.conditions.items() if isinstance(condition, Robin)]
+    exchanging = [name for name, condition in pde.conditions.items() if condition.exchange is not None]
     edges = boundary_rules(domain, exchanging, counts)
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.checks import FloatArray, as_nonnegative, as_positive, assign
+from ..core.show import Shown
 
 
-class Process(ABC):
+class Process(Shown, ABC):
     """A scalar process in time; its state has ``dim`` components, the first is the value."""
 
     __slots__ = ()
@@ -44,7 +45,13 @@ class Process(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Fixed(Process):
-    """A value that does not change: a constant offset, a steady source."""
+    """A value that does not change: a constant offset, a steady source.
+
+    Examples
+    --------
+    >>> Fixed().drift, Fixed().noise.shape
+    (array([[0.]]), (1, 0))
+    """
 
     @property
     def drift(self) -> FloatArray:
@@ -63,6 +70,11 @@ class RandomWalk(Process):
     ----------
     std : float
         Standard deviation of the change over one unit of time.
+
+    Examples
+    --------
+    >>> RandomWalk(std=0.5).noise
+    array([[0.5]])
     """
 
     std: float
@@ -84,6 +96,11 @@ class OrnsteinUhlenbeck(Process):
     """A value that forgets: correlation exp(-|t| / time) and stationary standard deviation ``std``.
 
     It returns to its prior mean; ``std`` is the size of its wandering around it.
+
+    Examples
+    --------
+    >>> OrnsteinUhlenbeck(std=1.0, time=2.0).drift
+    array([[-0.5]])
     """
 
     std: float
@@ -112,6 +129,12 @@ class IntegratedRandomWalk(Process):
         Standard deviation of the change of the slope over one unit of time.
     slope_std : float
         Standard deviation of the slope at the start.
+
+    Examples
+    --------
+    >>> IntegratedRandomWalk(std=0.1, slope_std=1.0).initial_root(2.0)
+    array([[2., 0.],
+           [0., 1.]])
     """
 
     std: float

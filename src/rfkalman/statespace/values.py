@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,10 +40,11 @@ from ..core.checks import (
 )
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import cholesky, psd_root
+from ..core.show import Shown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gaussian:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Gaussian(Shown):
     """A belief about the coefficients: N(mean, root root^T).
 
     Parameters
@@ -63,6 +64,10 @@ class Gaussian:
 
     mean: FloatArray
     root: FloatArray
+
+    if TYPE_CHECKING:
+
+        def __init__(self, mean: ArrayLike, root: ArrayLike) -> None: ...
 
     def __post_init__(self) -> None:
         mean = as_finite("mean", self.mean, (None,))
@@ -203,8 +208,8 @@ def union(times: Sequence[FloatArray]) -> FloatArray:
     return frozen(np.unique(np.concatenate(times))) if times else frozen(np.empty(0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Generator:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Generator(Shown):
     """A linear system in continuous time: dz = (A z + f(t)) dt + L dW.
 
     Parameters
@@ -225,6 +230,12 @@ class Generator:
         gives must be affine in the coefficients.
     factors : tuple of (name, times)
         Series by which the coefficients change, and where they bend.
+
+    Examples
+    --------
+    >>> Generator([-1.0, -2.0]).A
+    array([[-1.,  0.],
+           [ 0., -2.]])
     """
 
     drift: FloatArray
@@ -233,6 +244,18 @@ class Generator:
     explicit: FloatArray | None = None
     varying: Callable[[float], Generator] | None = None
     factors: tuple[tuple[str, FloatArray], ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            drift: ArrayLike,
+            forcing: Callable[[FloatArray], FloatArray] | ArrayLike | None = None,
+            noise_root: ArrayLike | None = None,
+            explicit: ArrayLike | None = None,
+            varying: Callable[[float], Generator] | None = None,
+            factors: tuple[tuple[str, FloatArray], ...] = (),
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         drift = _diagonal_or_square("drift", self.drift)
@@ -276,8 +299,8 @@ class Generator:
         return values.reshape(*times.shape, self.dim)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearStep:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LinearStep(Shown):
     """One gap in time: z_{n+1} = F z_n + g + w, w ~ N(0, Q).
 
     Parameters
@@ -299,6 +322,12 @@ class LinearStep:
     transition: FloatArray
     shift: FloatArray | None = None
     noise_root: FloatArray | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, transition: ArrayLike, shift: ArrayLike | None = None, noise_root: ArrayLike | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         transition = _diagonal_or_square("transition", self.transition)
@@ -351,8 +380,8 @@ class LinearStep:
         return rows @ F if F.ndim == 2 else rows * F
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Observation:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Observation(Shown):
     """What one batch of sensors sees: y = H z + eps.
 
     Parameters
@@ -377,6 +406,16 @@ class Observation:
     std: FloatArray | float | None = None
     factor: FloatArray | None = None
     offset: FloatArray | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            H: ArrayLike,
+            std: ArrayLike | None = None,
+            factor: ArrayLike | None = None,
+            offset: ArrayLike | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         H = as_finite("H", self.H, (None, None))

@@ -16,7 +16,7 @@ from rfkalman.filters import ensemble as ensembles
 from rfkalman.filters import kalman
 from rfkalman.research.baselines import grid as gridlib
 from rfkalman.research.baselines import interpolation, kriging, letkf, pod
-from rfkalman.research.baselines.base import Batch
+from rfkalman.research.baselines.base import Batch, PointwiseField
 from rfkalman.research.baselines.grid import FiniteDifferences
 from rfkalman.statespace.values import Observation
 
@@ -101,7 +101,7 @@ def snapshot_kriging(p: Problem) -> Any:
 class AtTime:
     """A field over space and time, seen at one time."""
 
-    def __init__(self, field: kriging.KrigingField, t: float) -> None:
+    def __init__(self, field: PointwiseField, t: float) -> None:
         self.field, self.t = field, t
 
     def mean(self, x: np.ndarray) -> np.ndarray:
@@ -120,7 +120,7 @@ def window_kriging(p: Problem, n: int = 5) -> Any:
         points.append(np.column_stack([x, np.full(len(x), k * p.dt)]))
         values.append(y)
     x, y = np.vstack(points), np.concatenate(values)
-    covariance = kriging.estimate(x, y, noise_std=p.sigma, per_coordinate=True, starts=(0.3,))
+    covariance = kriging.estimate(x, y, noise_std=p.sigma, per_coordinate=True)
     return AtTime(kriging.krige(x, y, covariance), now * p.dt)
 
 

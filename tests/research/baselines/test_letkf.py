@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import inv, sqrtm
+from tests.research.baselines.priors import smooth_prior
 
 import rfkalman as rk
 from rfkalman.core.errors import ShapeError, ValueRangeError
@@ -43,11 +44,11 @@ def textbook(members: np.ndarray, H: np.ndarray, R: np.ndarray, y: np.ndarray, w
 def case(seed: int, n_members: int, n_obs: int, radius: float, sigma: float = 0.2) -> tuple:
     rng = np.random.default_rng([seed, *b"letkf"])
     grid = FiniteDifferences(rk.Box([0.0, 0.0], [1.0, 1.0]), (7, 6), 0.1)
-    members = ensembles.sample(grid.smooth_prior(1.0, 0.3), n_members, rng)
+    members = ensembles.sample(smooth_prior(grid, 1.0, 0.3), n_members, rng)
     sensors = grid.box.sample(n_obs, rng)
     obs = grid.observe(sensors, sigma * rng.uniform(0.5, 1.5, n_obs))
     # Readings of a field from the same law: data that contradict each other would only measure their own conflict.
-    truth = ensembles.sample(grid.smooth_prior(1.0, 0.3), 2, rng).members[0]
+    truth = ensembles.sample(smooth_prior(grid, 1.0, 0.3), 2, rng).members[0]
     y = obs.H @ truth + obs.std * rng.standard_normal(n_obs)
     return grid, members, obs, y, letkf.taper(grid.points, sensors, radius), sensors
 
@@ -92,7 +93,7 @@ def batches_for(grid: FiniteDifferences, seed: int, n: int = 6, truth: np.ndarra
         if truth is not None and k:
             truth = grid.advance(truth, 0.02)
         x = grid.box.sample(9, rng)
-        y = 0.1 * rng.standard_normal(9) + (0.0 if truth is None else grid.interpolate(x) @ truth)
+        y = 0.1 * rng.standard_normal(9) + (0.0 if truth is None else grid.rows(x) @ truth)
         out.append(Batch(0.02 if k else None, x, 0.1, y))
     return out
 
@@ -101,7 +102,7 @@ def batches_for(grid: FiniteDifferences, seed: int, n: int = 6, truth: np.ndarra
 def test_a_run_without_localisation_is_the_run_of_the_global_filter(velocity):
     """Forecast, inflation and analysis, six batches: axis by axis against the dense step."""
     grid = FiniteDifferences(rk.Box([0.0, 0.0], [1.0, 1.0]), (7, 6), 0.1, velocity)
-    members = ensembles.sample(grid.smooth_prior(1.0, 0.3), 15, np.random.default_rng(4))
+    members = ensembles.sample(smooth_prior(grid, 1.0, 0.3), 15, np.random.default_rng(4))
     batches = batches_for(grid, 5)
     local = list(letkf.run(grid, members, batches, math.inf, inflation=1.05))
     whole = list(ensembles.run(members, grid.sequence(batches), inflation=1.05))
@@ -112,7 +113,7 @@ def test_a_run_without_localisation_is_the_run_of_the_global_filter(velocity):
 def test_a_matched_ensemble_without_localisation_is_the_grid_kalman_filter():
     """More members than directions and no inflation: mean and covariance are exact."""
     grid = FiniteDifferences(rk.Box([0.0], [1.0]), 9, 0.1)
-    prior = grid.smooth_prior(1.0, 0.2)
+    prior = smooth_prior(grid, 1.0, 0.2)
     rng = np.random.default_rng(6)
     members = ensembles.sample(prior, prior.root.shape[1] + 3, rng, matched=True)
     batches = [Batch(0.05 if n else None, grid.box.sample(4, rng), 0.1, rng.standard_normal(4)) for n in range(4)]
@@ -153,7 +154,7 @@ def test_blocks_of_any_size_give_the_same_members(monkeypatch):
     """The memory bound cuts blocks; it may not cut corners."""
     _, prior, obs, y, weights, _ = case(9, 20, 30, 0.4)
     whole = letkf.analyse(prior, obs, y, weights)
-    monkeypatch.setattr(letkf, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(letkf, "_BLOCK_NODES", 1)
     assert_allclose(letkf.analyse(prior, obs, y, weights).members, whole.members, atol=1e-12)
 
 
@@ -170,7 +171,7 @@ def test_the_taper_is_the_published_one():
 def rms_error(radius: float, n_members: int | None) -> np.ndarray:
     """Final rms error over the nodes for 12 fields of many scales; without a number, members that match the prior."""
     grid = FiniteDifferences(rk.Box([0.0, 0.0], [1.0, 1.0]), 12, 0.01)
-    prior = grid.smooth_prior(1.0, 0.12)
+    prior = smooth_prior(grid, 1.0, 0.12)
     errors = []
     for seed in range(12):
         rng = np.random.default_rng([seed, *b"truth"])

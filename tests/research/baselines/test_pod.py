@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from tests.research.baselines.priors import smooth_prior
 
 import rfkalman as rk
 from rfkalman.core.errors import ShapeError, ValueRangeError
@@ -25,7 +26,7 @@ EXACT = 1e-10
 def setting(velocity=None) -> tuple[FiniteDifferences, Gaussian, list[Batch]]:
     rng = np.random.default_rng([1, *b"pod"])
     grid = FiniteDifferences(rk.Box([0.0, 0.0], [1.0, 1.0]), (6, 5), 0.1, velocity)
-    prior = grid.smooth_prior(1.0, 0.15, mean=np.sin(np.pi * grid.points).prod(axis=1))
+    prior = smooth_prior(grid, 1.0, 0.15, mean=np.sin(np.pi * grid.points).prod(axis=1))
     batches = []
     for n in range(5):
         gap = None if n == 0 else 0.02 + 0.01 * (n % 2)
@@ -35,13 +36,17 @@ def setting(velocity=None) -> tuple[FiniteDifferences, Gaussian, list[Batch]]:
     return grid, prior, batches
 
 
+def reduced_belief(model: pod.PODModel, belief: Gaussian) -> Gaussian:
+    return Gaussian(model.modes.T @ belief.mean, model.modes.T @ belief.root)
+
+
 @pytest.mark.parametrize("velocity", [None, [2.0, -1.0]])
 def test_with_all_modes_the_reduced_filters_are_those_of_the_grid(velocity):
     """V is then orthogonal, a mere change of coordinates; transforms commute with it, and perturbed readings do not
     know the coordinates, so equal streams give equal members."""
     grid, prior, batches = setting(velocity)
     fields = pod.snapshots(grid, prior, 60, [], np.random.default_rng(2))
-    model = pod.reduced_model(grid, fields, rank=grid.n_nodes)
+    model = pod.reduced_model(grid, fields, rank=grid.dim)
     members = ensembles.sample(prior, 12, np.random.default_rng(3))
     reduced = model.reduce_ensemble(members)
     filters = [lambda: {"inflation": 1.05}, lambda: {"analyse": partial(ensembles.enkf, rng=np.random.default_rng(4))}]
@@ -50,7 +55,7 @@ def test_with_all_modes_the_reduced_filters_are_those_of_the_grid(velocity):
         small = ensembles.run(reduced, model.sequence(batches), **options())
         for a, b in zip(small, whole, strict=True):
             assert_allclose(a.members @ model.modes.T, b.members, atol=EXACT)
-    exact = kalman.run(model.reduce(prior), model.sequence(batches))
+    exact = kalman.run(reduced_belief(model, prior), model.sequence(batches))
     x = grid.box.sample(20, np.random.default_rng(5))
     for a, b in zip(exact, gridlib.run(grid, prior, batches), strict=True):
         assert_allclose(model.field(a).mean(x), grid.field(b).mean(x), atol=EXACT)
@@ -88,8 +93,8 @@ def test_energy_asks_for_the_fewest_modes_that_reach_it():
     for share in (0.5, 0.9, 0.999):
         model = pod.reduced_model(grid, fields, energy=share)
         assert model.energy >= share
-        assert pod.reduced_model(grid, fields, rank=model.rank - 1).energy < share if model.rank > 1 else True
-    assert pod.reduced_model(grid, fields, energy=1.0).rank <= 30
+        assert pod.reduced_model(grid, fields, rank=model.dim - 1).energy < share if model.dim > 1 else True
+    assert pod.reduced_model(grid, fields, energy=1.0).dim <= 30
 
 
 def test_the_reduced_filter_approaches_the_grid_filter_as_modes_are_added():
@@ -100,7 +105,7 @@ def test_the_reduced_filter_approaches_the_grid_filter_as_modes_are_added():
     errors = []
     for rank in (4, 10, 20, 30):
         model = pod.reduced_model(grid, fields, rank=rank)
-        post = list(kalman.run(model.reduce(prior), model.sequence(batches)))[-1]
+        post = list(kalman.run(reduced_belief(model, prior), model.sequence(batches)))[-1]
         errors.append(np.linalg.norm(model.modes @ post.mean - exact.mean) / np.linalg.norm(exact.mean))
     assert errors[0] > errors[1] > errors[2] > errors[3]
     assert errors[3] < EXACT
@@ -119,5 +124,5 @@ def test_misuse_is_explained():
         pod.reduced_model(grid, fields.T, rank=2)
     with pytest.raises(ValueRangeError, match="n_trajectories must be at least 2"):
         pod.snapshots(grid, prior, 1, [], np.random.default_rng(2))
-    with pytest.raises(ShapeError, match="belief has 30 coefficients but the model has 2 modes"):
+    with pytest.raises(ShapeError, match="belief has 30 values but a state of this model has 2"):
         pod.reduced_model(grid, fields, rank=2).field(prior)

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
+from itertools import count, islice
+
 import pytest
 
+from rfkalman.core.errors import QuadratureWarning
 from rfkalman.research.experiments import draws
 from rfkalman.research.experiments.draws import ADVECTION, HEAT, QUADRATURE_LIMIT, VANILLA
 from rfkalman.research.experiments.streaming import heat_space
 
 FAMILIES = {"heat": HEAT, "advection": ADVECTION, "vanilla": VANILLA}
+
+
+def qualifies(family: draws.Draws, seed: int) -> bool:
+    """Both published properties: the rank, and order 24 below 1e-13."""
+    with warnings.catch_warnings():
+        # A draw too steep for order 24 is told so; here that is the question.
+        warnings.simplefilter("ignore", QuadratureWarning)
+        rank = heat_space.__wrapped__(family, seed).rank
+    return rank == family.rank and family.quadrature_error(seed) < QUADRATURE_LIMIT
+
+
+def first(family: draws.Draws, n: int) -> tuple[int, ...]:
+    """The first n seeds that qualify, by search."""
+    return tuple(islice((seed for seed in count() if qualifies(family, seed)), n))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -24,7 +42,7 @@ def test_every_draw_of_the_tables_has_the_published_rank_and_quadrature(name):
 @pytest.mark.parametrize(("name", "n"), [("advection", 2), ("vanilla", 3)])
 def test_no_earlier_seed_was_passed_over(name, n):
     """The search from seed 0 gives the same first draws; all twelve, and the heat draws, in the study below."""
-    assert FAMILIES[name].first(n) == FAMILIES[name].seeds[:n]
+    assert first(FAMILIES[name], n) == FAMILIES[name].seeds[:n]
 
 
 def test_rank_alone_would_choose_other_draws():
@@ -32,7 +50,7 @@ def test_rank_alone_would_choose_other_draws():
     for seed in (0, 8):
         assert heat_space(HEAT, seed).rank == 61
         assert HEAT.quadrature_error(seed) > QUADRATURE_LIMIT
-        assert not HEAT.qualifies(seed)
+        assert not qualifies(HEAT, seed)
 
 
 @pytest.mark.study
@@ -40,7 +58,7 @@ def test_rank_alone_would_choose_other_draws():
 def test_study_the_draws_are_the_first_twelve(name):
     """The whole search; about a minute and a half for the heat draws."""
     family = FAMILIES[name]
-    assert family.first(12) == family.seeds
+    assert first(family, 12) == family.seeds
 
 
 def test_raw_matrices_are_those_of_one_feature():

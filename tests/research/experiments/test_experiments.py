@@ -63,11 +63,8 @@ def test_another_setting_misses_the_published_trace(monkeypatch, change, publish
     for name, value in change.items():
         monkeypatch.setattr(streaming, name, value)
     space = streaming.heat_space(HEAT, HEAT.seeds[0])
-    arguments = {"sigma": streaming.SIGMA, "n_times": streaming.N_TIMES}
-    traces = [
-        streaming.trace(streaming.kalman_final(streaming.draw_stream(space, seed, **arguments)).root)
-        for seed in range(32)
-    ]
+    streams = (streaming.draw_stream(space, seed, sigma=streaming.SIGMA) for seed in range(32))
+    traces = [streaming.trace(streaming.kalman_final(stream).root) for stream in streams]
     assert abs(np.mean(traces) / published - 1.0) > 0.03
 
 
@@ -83,7 +80,7 @@ def test_inflating_the_covariance_instead_of_the_deviations_misses_the_published
 
 def test_judgements_can_fail():
     """Each kind of comparison says no when it should."""
-    out = Outcome("x")
+    out = Outcome(EXPERIMENTS[0])
     sample = Sample(np.random.default_rng(0).normal(1.0, 0.1, (12, 8)))
     out.predicts("q", 1.2, sample, 0.01, paper_spread=0.2)
     out.another_draw("q", 5.0, [1.0, 1.1, 0.9, 1.2], 0.1)
@@ -111,7 +108,7 @@ def test_a_published_mean_is_judged_by_how_means_of_sixteen_seeds_of_one_draw_sc
     for k in range(1500):
         ours = Sample(rng.normal(0.0, 1.0, (12, 1)) + rng.normal(0.0, 2.0, (12, 16)))
         theirs = rng.normal(0.0, 1.0) + rng.normal(0.0, 2.0, 16)
-        out = Outcome("x")
+        out = Outcome(EXPERIMENTS[0])
         out.predicts("q", theirs.mean(), ours, 0.0)
         passed[k, 0] = out.rows[0].holds
         if k < 200:
@@ -133,7 +130,7 @@ def test_the_spread_counts_runs_of_one_seed_once():
 
 def test_rows_are_counted_by_kind():
     """Judged are those with a published number; a known miss is listed with its reason and is not unexpected."""
-    out = Outcome("leverage")
+    out = Outcome(*find(["leverage"]))
     miss = next(iter(find(["leverage"])[0].misses))
     out.below(miss, 1.0, 2.0, "why", paper=1.0)
     out.below("other", 1.0, 0.5, "why", paper=1.0)
@@ -178,7 +175,7 @@ def test_spread_stands_beside_spread_and_error_beside_error():
     """The paper's +- is a spread over 16 seeds: its standard error is a quarter of it."""
     row = Row("heat", "q", 3.44e-4, 4.0e-4, 8e-6, "", None, "", 1.5e-4, 1.0e-4)
     assert row.paper_stderr == pytest.approx(2.5e-5)
-    out = Outcome("heat", [row])
+    out = Outcome(*find(["heat"]), [row])
     line = next(line for line in page.as_markdown([out], "T").splitlines() if line.startswith("| q |"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[4] == "1.000e-04 / 1.500e-04" and cells[5] == "2.500e-05 / 8.000e-06"

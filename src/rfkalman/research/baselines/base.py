@@ -1,11 +1,12 @@
-"""What the baselines share: readings, distances, and the law of a field that is linear in a Gaussian state."""
+"""What the baselines share: readings, models that a filter can take, and the law of a field linear in its state."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,40 +24,18 @@ class Batch(NamedTuple):
     """Readings that arrive together: what every filter on a grid takes, in order of time."""
 
     gap: float | None  #: time since the previous batch; None (or 0) when no time has passed
-    sensors: ArrayLike  #: positions, (N_o, d)
+    sensors: FloatArray  #: positions, (N_o, d)
     noise_std: float | FloatArray  #: one for all readings, or one each
-    y: ArrayLike  #: readings, (N_o,); NaN where one is missing
-
-
-class _Stepped(Protocol):
-    def step(self, dt: float) -> LinearStep: ...
-    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation: ...
-
-
-def sequence(model: _Stepped, batches: Iterable[Batch]) -> Iterator[tuple[LinearStep | None, Observation, FloatArray]]:
-    """Batches as the filters take them: (step, observation, readings); a step is made once for each distinct gap."""
-    step = cache(model.step)
-    for gap, sensors, noise_std, y in batches:
-        yield step(gap) if gap else None, model.observe(sensors, noise_std), np.asarray(y, dtype=np.float64)
+    y: FloatArray  #: readings, (N_o,); NaN where one is missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearField:
-    """The law of a field that is linear in a Gaussian state.
+    """The law of a field that is linear in a Gaussian state."""
 
-    Attributes
-    ----------
-    rows : callable
-        What points (N, d) see of the state, (N, n).
-    belief : Gaussian
-        Law of the state, (n,).
-    log_evidence : float
-        Log density of the readings behind it, where a method knows it.
-    """
-
-    rows: Callable[[FloatArray], FloatArray]
-    belief: Gaussian
-    log_evidence: float = 0.0
+    rows: Callable[[FloatArray], FloatArray]  #: what points (N, d) see of the state, (N, n)
+    belief: Gaussian  #: law of the state, (n,)
+    log_evidence: float = 0.0  #: log density of the readings behind it, where a method knows it
 
     def mean(self, x: ArrayLike) -> FloatArray:
         """Mean at points (N, d), (N,)."""
@@ -71,24 +50,63 @@ class LinearField:
         return in_blocks(lambda points: of(self.rows(points)), np.asarray(x, dtype=np.float64), n_rows)
 
 
-def any_points(name: str, x: ArrayLike) -> FloatArray:
-    """Points as rows, (N, d), with as many coordinates as they have."""
-    points = np.asarray(x, dtype=np.float64)
-    return as_points(name, points, points.shape[1] if points.ndim == 2 else 1)
+@dataclass(frozen=True, slots=True, eq=False)
+class PointwiseField:
+    """The law of a field known point by point."""
+
+    dimension: int  #: number of coordinates, d
+    predict: Callable[[FloatArray], tuple[FloatArray, FloatArray]]  #: mean and standard deviation at points, (N,) each
+    log_evidence: float = 0.0  #: log density of the readings behind it, where a method knows it
+
+    def mean(self, x: ArrayLike) -> FloatArray:
+        """Mean at points (N, d), (N,)."""
+        return self.predict(as_points("x", x, self.dimension))[0]
+
+    def std(self, x: ArrayLike) -> FloatArray:
+        """Standard deviation at points, (N,)."""
+        return self.predict(as_points("x", x, self.dimension))[1]
+
+
+class LinearModel(ABC):
+    """A field that is linear in a state, and a state that moves linearly: what ``filters`` need of a method."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Length of the state, n."""
+
+    @abstractmethod
+    def step(self, dt: float) -> LinearStep:
+        """The state over a gap."""
+
+    @abstractmethod
+    def rows(self, x: ArrayLike) -> FloatArray:
+        """What points (N, d) see of the state, (N, n)."""
+
+    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
+        """What point sensors see of the state."""
+        return Observation(self.rows(sensors), std=noise_std)
+
+    def sequence(self, batches: Iterable[Batch]) -> Iterator[tuple[LinearStep | None, Observation, FloatArray]]:
+        """The batches as the filters take them, (step, observation, readings); a step is made once for each gap."""
+        step = cache(self.step)
+        for gap, sensors, noise_std, y in batches:
+            yield step(gap) if gap else None, self.observe(sensors, noise_std), np.asarray(y, dtype=np.float64)
+
+    def field(self, belief: Gaussian) -> LinearField:
+        """The law of the field that a belief about the state implies; what a state cannot hold is not in its band."""
+        if belief.dim != self.dim:
+            raise ShapeError(f"belief has {belief.dim} values but a state of this model has {self.dim}.")
+        return LinearField(self.rows, belief)
 
 
 def finite_readings(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The readings that are finite and where they were taken, (n, d) and (n,)."""
-    points, values = any_points("x", x), np.asarray(y, dtype=np.float64)
+    points, values = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    points = as_points("x", points, points.shape[1] if points.ndim == 2 else 1)
     if values.shape != (len(points),):
         raise ShapeError(f"y must have shape ({len(points)},), one reading per row of x; got {values.shape}.")
     seen = np.isfinite(values)
     return points[seen], values[seen]
-
-
-def squared_distances(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Between points, (N, N'); from differences, not |a|^2 - 2 a.b + |b|^2, which cancels for close points."""
-    squared = np.zeros((len(a), len(b)))
-    for left, right in zip(a.T, b.T, strict=True):
-        squared += np.square(left[:, None] - right)
-    return squared

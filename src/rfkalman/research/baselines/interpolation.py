@@ -2,59 +2,32 @@
 
 No model and no noise: the readings are taken at face value. The band is the
 rms error of predicting each reading from the others, one number for the whole
-map; crude, but it makes coverage and scores computable.
+map; crude, but it makes coverage and scores computable. It contains the noise of the reading that
+was left out, and the distance to its neighbours is larger than it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
-from scipy.spatial import Delaunay, QhullError
+from scipy.spatial import QhullError
+from scipy.spatial.distance import cdist
 
-from ...core.checks import FloatArray, as_count, as_points, as_positive
+from ...core.checks import FloatArray, as_count, as_positive
 from ...core.errors import ShapeError, ValueRangeError
-from ...core.pieces import in_blocks
 from ...domains.box import Box
-from .base import finite_readings, squared_distances
+from .base import PointwiseField, finite_readings
 
-_ROWS = 4096
 #: Readings left out one by one for the band; of more, evenly spaced ones are.
 _LEFT_OUT = 400
 
 _Map = Callable[[FloatArray], FloatArray]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InterpolatedField:
-    """A map through readings, and one band for all of it.
-
-    Attributes
-    ----------
-    dimension : int
-        Number of coordinates, d.
-    band : float
-        rms leave-one-out residual. It contains the noise of the reading that
-        was left out, and the distance to its neighbours is larger than it was.
-    """
-
-    dimension: int
-    band: float
-    _predict: _Map
-
-    def mean(self, x: ArrayLike) -> FloatArray:
-        """The interpolated field at points (N, d), (N,)."""
-        return self._predict(as_points("x", x, self.dimension))
-
-    def std(self, x: ArrayLike) -> FloatArray:
-        """The band at every point, (N,)."""
-        return np.full(len(as_points("x", x, self.dimension)), self.band)
-
-
-def linear(x: ArrayLike, y: ArrayLike, box: Box | None = None, n_boundary: int = 9) -> InterpolatedField:
+def linear(x: ArrayLike, y: ArrayLike, box: Box | None = None, n_boundary: int = 9) -> PointwiseField:
     """Piecewise linear interpolation on the Delaunay triangulation of the sensors; nearest reading outside its hull.
 
     Parameters
@@ -79,7 +52,7 @@ def linear(x: ArrayLike, y: ArrayLike, box: Box | None = None, n_boundary: int =
 
 def inverse_distance(
     x: ArrayLike, y: ArrayLike, power: float = 2.0, box: Box | None = None, n_boundary: int = 9
-) -> InterpolatedField:
+) -> PointwiseField:
     """Average of all readings with weights 1 / distance^power; at a sensor, its reading.
 
     Parameters
@@ -100,13 +73,12 @@ def inverse_distance(
     def fit(points: FloatArray, data: FloatArray) -> _Map:
         def weighted(at: FloatArray) -> FloatArray:
             """Averages with weights relative to the nearest, so that nothing overflows at a sensor."""
-            squared = squared_distances(at, points)
-            nearest = squared.min(axis=1, keepdims=True)
-            safe = np.where(squared > 0.0, squared, 1.0)
-            weights = np.where(squared == nearest, 1.0, (nearest / safe) ** (0.5 * power))
+            distance = cdist(at, points)
+            nearest = distance.min(axis=1, keepdims=True)
+            weights = np.where(distance == nearest, 1.0, (nearest / np.where(distance > 0.0, distance, 1.0)) ** power)
             return np.asarray(weights @ data / weights.sum(axis=1))
 
-        return lambda at: in_blocks(weighted, at, _ROWS)
+        return weighted
 
     return _mapped(fit, x, y, box, n_boundary)
 
@@ -127,8 +99,8 @@ def boundary_points(box: Box, n: int, dimension: int | None = None) -> FloatArra
 
 
 def _mapped(
-    fit: Callable[[FloatArray, FloatArray], _Map | None], x: ArrayLike, y: ArrayLike, box: Box | None, n_boundary: int
-) -> InterpolatedField:
+    fit: Callable[[FloatArray, FloatArray], _Map], x: ArrayLike, y: ArrayLike, box: Box | None, n_boundary: int
+) -> PointwiseField:
     """The map of a fit to the readings and the zero boundary; the band from fits without one reading each."""
     points, finite = finite_readings(x, y)
     if not len(finite):
@@ -140,7 +112,7 @@ def _mapped(
     known = np.empty((0, d)) if box is None else boundary_points(box, n_boundary, d)
     points, data = np.vstack([sensors, known]), np.append(values, np.zeros(len(known)))
     predict = fit(points, data)
-    if predict is None:
+    if isinstance(predict, NearestNDInterpolator):
         raise ValueRangeError(
             f"x has {n} positions that span no {d}-dimensional volume, so there is nothing "
             "to triangulate; add the zero boundary with box=..., or use inverse_distance."
@@ -149,25 +121,23 @@ def _mapped(
     errors = values
     if len(data) > 1:
         left_out = np.unique(np.linspace(0, n - 1, min(n, _LEFT_OUT)).astype(np.intp))
-        rests = ((np.delete(points, i, axis=0), np.delete(data, i)) for i in left_out)
-        without = [fit(*rest) or NearestNDInterpolator(*rest) for rest in rests]
+        without = (fit(np.delete(points, i, axis=0), np.delete(data, i)) for i in left_out)
         errors = np.array([map_(points[[i]])[0] - data[i] for map_, i in zip(without, left_out, strict=True)])
-    return InterpolatedField(d, float(np.sqrt(np.mean(np.square(errors)))), predict)
+    band = np.sqrt(np.mean(np.square(errors)))
+    return PointwiseField(d, lambda at: (predict(at), np.full(len(at), band)))
 
 
-def _linear_map(points: FloatArray, data: FloatArray) -> _Map | None:
-    """The piecewise linear map; None where the points span no volume."""
+def _linear_map(points: FloatArray, data: FloatArray) -> _Map:
+    """The piecewise linear map; the nearest reading where the points span no volume."""
     if points.shape[1] == 1:
         order = np.argsort(points[:, 0], kind="stable")
         line, heights = points[order, 0], data[order]
         return lambda at: np.asarray(np.interp(at[:, 0], line, heights))
-    if len(data) <= points.shape[1]:
-        return None
+    outside = NearestNDInterpolator(points, data)
     try:
-        triangulation = Delaunay(points)
+        inside = LinearNDInterpolator(points, data)
     except QhullError:
-        return None
-    inside, outside = LinearNDInterpolator(triangulation, data), NearestNDInterpolator(points, data)
+        return outside
 
     def predict(at: FloatArray) -> FloatArray:
         values = np.asarray(inside(at), dtype=np.float64)

@@ -9,31 +9,29 @@ Szunyogh 2007). With all weights one it is the global ETKF::
     G_i = diag(weight_i)^(1/2) R^(-1/2) H S        T_i = (I + G_i^T G_i)^(-1/2)
     row i of S+ = (row i of S) T_i                 m_i+ = m_i + (row i of S) T_i^2 G_i^T v_i
 
-Nodes are taken in blocks with the same number of readings, and each block is
-one batched eigendecomposition in the smaller of the readings' and the members' space.
+Nodes are taken in blocks with about as many readings each, and each block is one batched decomposition.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
 
 from ...core.checks import EPS, FloatArray, as_array, as_points, as_positive
 from ...core.errors import ShapeError, ValueRangeError
+from ...core.pieces import row_blocks
 from ...filters.ensemble import Ensemble
-from ...filters.kernels import INDICATOR_LIMIT
+from ...filters.kernels import INDICATOR_LIMIT, finite_readings
 from ...statespace.values import Observation
-from .base import Batch, any_points, squared_distances
+from .base import Batch
 from .grid import FiniteDifferences
 
-#: Numbers held by one block of local matrices: 32 MB.
-_BLOCK_NUMBERS = 4_000_000
-
-_Nodes = NDArray[np.intp]
+#: Nodes in a block, and numbers held by its local matrices: at most 32 MB.
+_BLOCK_NODES, _BLOCK_NUMBERS = 128, 4_000_000
 
 
 def gaspari_cohn(s: FloatArray) -> FloatArray:
@@ -62,12 +60,12 @@ def taper(points: ArrayLike, sensors: ArrayLike, radius: float) -> FloatArray:
     radius : float
         In the units of the coordinates; ``math.inf`` for no localisation.
     """
-    nodes = any_points("points", points)
-    at = as_points("sensors", sensors, nodes.shape[1])
+    nodes = np.asarray(points, dtype=np.float64)
+    at = as_points("sensors", sensors, nodes.shape[-1])
     if radius == math.inf:
         return np.ones((len(nodes), len(at)))
     radius = as_positive("radius", radius, "It is the distance beyond which a reading is not used; inf for all.")
-    return gaspari_cohn(np.sqrt(squared_distances(nodes, at)) / (0.5 * radius))
+    return gaspari_cohn(cdist(nodes, at) / (0.5 * radius))
 
 
 def analyse(ensemble: Ensemble, obs: Observation, y: ArrayLike, weights: ArrayLike) -> Ensemble:
@@ -99,40 +97,24 @@ def analyse(ensemble: Ensemble, obs: Observation, y: ArrayLike, weights: ArrayLi
     w = as_array("weights", weights, (ensemble.dim, obs.n_obs), "One row per node and one column per reading.")
     if not ((w >= 0.0) & (w <= 1.0)).all():
         raise ValueRangeError("weights must lie in [0, 1]; they divide the noise variance. Use taper(...).")
-    values = as_array("y", y, (obs.n_obs,), "One reading per row of obs.H.")
-    if obs.offset is not None:
-        values = values - obs.offset
-    seen = np.isfinite(values)
-    if not seen.all():
-        obs, values, w = obs.keep(seen), values[seen], w[:, seen]
+    w = w[:, np.isfinite(as_array("y", y, (obs.n_obs,), "One reading per row of obs.H."))]
+    obs, values = finite_readings(ensemble.dim, obs, y)
     m, S = ensemble.mean, ensemble.root
     G, v = obs.whiten(obs.H @ S), obs.whiten(values - obs.H @ m)
-    mean, root = m.copy(), np.array(S, order="F")
-    counts = np.count_nonzero(w, axis=1)
-    order = np.argsort(counts, kind="stable")
-    order = order[counts[order] > 0]
     # As in the global filter: beyond this size the squares of a Gram matrix would cost more digits than they save time.
     benign = EPS * float(np.square(G).sum()) <= INDICATOR_LIMIT
-    cross, gram = S @ G.T, G @ G.T
-    start = 0
-    while start < len(order):
-        # Sorted by count, so a block wastes little when all its nodes are filled up to the largest with weight zero.
-        stop = _block_end(counts[order], start, S.shape[1])
-        nodes, p = order[start:stop], int(counts[order[stop - 1]])
-        nearest = np.argsort(-w[nodes], axis=1, kind="stable")[:, :p]
+    mean, root = m.copy(), np.array(S, order="F")
+    counts = np.count_nonzero(w, axis=1)
+    # Sorted by count, so a block wastes little when all its nodes are filled up to the largest with weight zero.
+    order = np.argsort(counts, kind="stable")[np.count_nonzero(counts == 0) :]
+    per_node = 3 * S.shape[1] * int(counts.max(initial=1))
+    for some in row_blocks(len(order), max(1, min(_BLOCK_NODES, _BLOCK_NUMBERS // per_node))):
+        nodes = order[some]
+        nearest = np.argsort(-w[nodes], axis=1, kind="stable")[:, : counts[nodes[-1]]]
         scale = np.sqrt(np.take_along_axis(w[nodes], nearest, axis=1))
-        if benign and p <= S.shape[1]:
-            weights_of = _in_readings(np.take_along_axis(cross[nodes], nearest, axis=1), gram, nearest, scale)
-            # Back over all readings, so that what is left is a product with the readings' deviations.
-            wide = np.zeros((2, len(nodes), len(v)))
-            for over_all, over_nearest in zip(wide, weights_of, strict=True):
-                np.put_along_axis(over_all, nearest, over_nearest, axis=1)
-            shift, change = wide[0] @ v, wide[1] @ G
-        else:
-            shift, change = _in_members(S[nodes], scale[:, :, None] * G[nearest], scale * v[nearest])
+        shift, change = _local(S[nodes], scale[:, :, None] * G[nearest], scale * v[nearest], benign)
         mean[nodes] += shift
         root[nodes] -= change
-        start = stop
     return _with(ensemble, mean, root)
 
 
@@ -144,39 +126,22 @@ def _with(ensemble: Ensemble, mean: FloatArray, root: FloatArray) -> Ensemble:
     return Ensemble(mean, root, ensemble.basis)
 
 
-def _in_readings(cross: FloatArray, gram: FloatArray, nearest: _Nodes, scale: FloatArray) -> FloatArray:
-    """Weights of the departures in the mean, and of the readings' deviations in the root, (2, b, p).
+def _local(S: FloatArray, G: FloatArray, v: FloatArray, benign: bool) -> tuple[FloatArray, FloatArray]:
+    """Change of the means (b,) and of the rows S of the root (b, k), from local deviations G (b, p, k).
 
-    ``cross`` (b, p) and ``gram`` (N_o, N_o) are products that were made once for all nodes.
+    With G = U diag(s) V^T, ``along`` is diag(s) V^T: both changes are sums over its rows.
     """
-    local = gram[nearest[:, :, None], nearest[:, None, :]]
-    local *= scale[:, :, None]
-    local *= scale[:, None, :]
-    lam, U = np.linalg.eigh(local)
-    grown = 1.0 + lam
-    turned = np.matmul((scale * cross)[:, None, :], U)[:, 0]
-    # 1 - (1 + lam)^(-1/2) = lam / (1 + lam + sqrt(1 + lam)), whose factor lam is in the two cross products.
-    both = np.stack([turned / grown, turned / (grown + np.sqrt(grown))], axis=1)
-    return np.asarray((np.matmul(both, U.transpose(0, 2, 1)) * scale[:, None, :]).transpose(1, 0, 2))
-
-
-def _in_members(S: FloatArray, G: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Change of the means (b,) and of the rows of the root (b, k), from local deviations G (b, p, k)."""
-    U, s, Vt = np.linalg.svd(G, full_matrices=False)
-    grown = 1.0 + s * s
-    shrink = (s / np.sqrt(grown)) * (s / (np.sqrt(grown) + 1.0))
-    pull = (s / grown) * np.einsum("bpq,bp->bq", U, v)
-    turned = np.einsum("bqk,bk->bq", Vt, S)
-    return np.einsum("bq,bq->b", turned, pull), np.einsum("bqk,bq->bk", Vt, turned * shrink)
-
-
-def _block_end(counts: NDArray[np.intp], start: int, k: int) -> int:
-    """Where a block of nodes that begins at ``start`` ends: counts within a fifth, and bounded memory."""
-    first = int(counts[start])
-    stop = int(np.searchsorted(counts, first + first // 5, side="right"))
-    largest = int(counts[stop - 1])
-    per_node = 3 * max(largest, k) * max(min(largest, k), 1)
-    return min(stop, start + max(1, _BLOCK_NUMBERS // per_node))
+    if benign and G.shape[1] <= G.shape[2]:
+        squares, U = np.linalg.eigh(G @ G.transpose(0, 2, 1))
+        along = U.transpose(0, 2, 1) @ G
+    else:
+        U, s, Vt = np.linalg.svd(G, full_matrices=False)
+        squares, along = s * s, s[:, :, None] * Vt
+    grown = 1.0 + squares
+    turned = np.einsum("bqk,bk->bq", along, S)
+    shift = np.einsum("bq,bpq,bp->b", turned / grown, U, v, optimize=True)
+    # 1 - (1 + s^2)^(-1/2) = s^2 / (1 + s^2 + sqrt(1 + s^2)), whose factor s^2 is in ``along``, twice.
+    return shift, np.einsum("bqk,bq->bk", along, turned / (grown + np.sqrt(grown)))
 
 
 def run(
@@ -197,14 +162,12 @@ def run(
     inflation : float
         rho, multiplies the forecast deviations.
     """
-    rho = as_positive("inflation", inflation)
-    if ensemble.dim != grid.n_nodes:
-        raise ShapeError(f"ensemble has {ensemble.dim} values per member but the grid has {grid.n_nodes} nodes.")
-    points, factors = grid.points, cache(grid.factors)
+    rho, points = as_positive("inflation", inflation), grid.points
+    if ensemble.dim != grid.dim:
+        raise ShapeError(f"ensemble has {ensemble.dim} values per member but the grid has {grid.dim} nodes.")
     for gap, sensors, noise_std, y in batches:
         if gap:
-            move = factors(gap)
-            mean, root = grid.advance(ensemble.mean, move), rho * grid.advance(ensemble.root.T, move).T
-            ensemble = _with(ensemble, mean, root)
+            moved = grid.advance(ensemble.root.T, gap).T
+            ensemble = _with(ensemble, grid.advance(ensemble.mean, gap), rho * moved)
         ensemble = analyse(ensemble, grid.observe(sensors, noise_std), y, taper(points, sensors, radius))
         yield ensemble

@@ -11,6 +11,7 @@ Kalman update that a stationary problem needs.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +28,7 @@ from ...features.network import ELUMap, TanhMap
 from ...features.sine import SineMap
 from ...features.wrappers import Windowed
 from ...filters import batch, kalman
+from ...filters.kernels import finite_readings
 from ...physics.conditions import evaluate
 from .base import LinearField
 
@@ -138,16 +140,13 @@ def fit(
     residual_std: float = 1e-6,
     boundary_order: int = 24,
     boundary_std: float = 1e-6,
-    sensors: ArrayLike | None = None,
-    noise_std: float | FloatArray | None = None,
-    y: ArrayLike | None = None,
-    scale_rows: bool = True,
 ) -> LinearField:
-    """The posterior of a field given its PDE, its boundary values and point readings.
+    """The law of a field given its PDE and its boundary values; :func:`condition` and :func:`fit_scale` add readings.
 
     The field is stationary, or, with features over space and time (one
     coordinate more than the domain, time last), the whole trajectory at once. One orthogonal
-    factorisation of all rows, O(rows M^2); no normal equations.
+    factorisation of all rows, O(rows M^2); no normal equations. Rows of the PDE grow with the square of
+    the frequency; each is measured by its own standard deviation under the prior, so that none outweighs the rest.
 
     Parameters
     ----------
@@ -162,17 +161,10 @@ def fit(
     interior : (N_c, d) array_like
         Collocation points; points in space and time, (N_c, d + 1), for such features.
     residual_std, boundary_std : float
-        How far a row may miss. With ``scale_rows`` as a fraction of the row's
-        standard deviation under the prior, otherwise in the units of f and of u.
+        How far a row may miss, as a fraction of its standard deviation under the prior.
     boundary_order : int
         Quadrature order whose nodes carry the boundary rows; parts on which
         all features vanish and the value is zero need none and get none.
-    sensors, noise_std, y : (N_o, d), float or (N_o,), (N_o,) array_like, optional
-        Readings in the units of u; never scaled. Those that are not finite drop out.
-    scale_rows : bool
-        Rows of the PDE grow with the square of the frequency; unscaled, a
-        few of them outweigh the rest and the boundary (collocation with
-        one noise level for all rows).
     """
     d = pde.domain.dimension
     if features.dimension not in (d, d + 1):
@@ -184,25 +176,15 @@ def fit(
     inside = as_points("interior", interior, features.dimension)
     require_inside(pde.domain, inside[:, :d], "interior")
     blocks = [(*collocation_rows(features, pde, inside), as_positive("residual_std", residual_std))]
-    blocks += _boundary_blocks(features, pde, as_count("boundary_order", boundary_order), boundary_std)
-    rows, rhs, std = [], [], []
-    for H, value, noise in blocks:
-        size = np.linalg.norm(H @ prior.root, axis=1) if scale_rows else np.ones(len(H))
-        # A row the prior is certain about says nothing; on its own scale it would have no noise either.
-        live = size > 0.0
-        rows.append(H[live])
-        rhs.append(value[live])
-        std.append(noise * size[live])
-    if sensors is not None or y is not None:
-        if sensors is None or y is None or noise_std is None:
-            raise ShapeError("sensors, noise_std and y belong together; give all three, or none.")
-        at = as_points("sensors", sensors, features.dimension)
-        require_inside(pde.domain, at[:, :d], "sensors")
-        rows.append(features(at))
-        rhs.append(np.asarray(y, dtype=np.float64))
-        std.append(np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (len(at),)))
-    obs = Observation(np.vstack(rows), std=np.concatenate(std))
-    result = batch.solve(prior, [(None, obs, frozen(np.concatenate(rhs)))])
+    noise = as_positive("boundary_std", boundary_std)
+    blocks += [(*rows, noise) for rows in _boundary_rows(features, pde, as_count("boundary_order", boundary_order))]
+    H, rhs = np.vstack([rows for rows, _, _ in blocks]), np.concatenate([values for _, values, _ in blocks])
+    std = np.concatenate([np.full(len(rows), share) for rows, _, share in blocks])
+    size = np.linalg.norm(H @ prior.root, axis=1)
+    # A row the prior is certain about says nothing; on its own scale it would have no noise either.
+    live = size > 0.0
+    obs = Observation(H[live], std=(std * size)[live])
+    result = batch.solve(prior, [(None, obs, frozen(rhs[live]))])
     return LinearField(features, result.final, result.log_evidence)
 
 
@@ -240,13 +222,10 @@ def fit_scale(
     """
     if belief.mean.any():
         raise ValueRangeError("belief must have zero mean: only then is a change of its width one number.")
-    values = np.asarray(y, dtype=np.float64)
-    seen = np.isfinite(values)
-    rows = features(as_points("sensors", sensors, features.dimension)[seen])
-    sigma = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), values.shape)[seen]
-    U, size, _ = np.linalg.svd((rows @ belief.root) / sigma[:, None], full_matrices=False)
-    white = values[seen] / sigma
-    data = np.square(U.T @ white)
+    at = as_points("sensors", sensors, features.dimension)
+    obs, values = finite_readings(belief.dim, Observation(features(at), std=noise_std), y)
+    U, size, _ = np.linalg.svd(obs.whiten(obs.H @ belief.root), full_matrices=False)
+    data = np.square(U.T @ obs.whiten(values))
 
     def evidence(log_scale: FloatArray) -> FloatArray:
         """Up to a constant."""
@@ -260,15 +239,12 @@ def fit_scale(
         around = (grid[max(0, best - 1)], grid[min(best + 1, grid.size - 1)])
         top = minimize_scalar(lambda t: -float(evidence(np.array(t))), bounds=around, method="bounded")
         belief = Gaussian(belief.mean, math.exp(float(top.x)) * belief.root)
-    return condition(features, belief, sensors, noise_std, y)
+    post = kalman.analyse(belief, obs, values)
+    return LinearField(features, post, post.log_evidence)
 
 
-def _boundary_blocks(
-    features: FeatureMap, pde: LinearPDE, order: int, std: float
-) -> list[tuple[FloatArray, FloatArray, float]]:
-    """Rows u = g on each part of the boundary."""
-    noise = as_positive("boundary_std", std)
-    blocks = []
+def _boundary_rows(features: FeatureMap, pde: LinearPDE, order: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Rows u = g on each part of the boundary, and their g."""
     for part, condition in pde.conditions.items():
         if not isinstance(condition, Dirichlet):
             raise ConformityError(
@@ -284,5 +260,4 @@ def _boundary_blocks(
                 "bubble(recipe, parts=...) on the faces of space."
             )
         x = np.concatenate([points for points, _, _ in pde.domain.boundary_rule(part, order).blocks(4096)])
-        blocks.append((features(x), evaluate(f"boundary[{part!r}]", g, x, 0.0), noise))
-    return blocks
+        yield features(x), evaluate(f"boundary[{part!r}]", g, x, 0.0)

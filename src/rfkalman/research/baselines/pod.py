@@ -11,45 +11,30 @@ Snapshots are not centred: the basis carries the mean as well, and the dynamics 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ...core.checks import FloatArray, as_count, as_finite, as_number, frozen
-from ...core.errors import ShapeError, ValueRangeError
+from ...core.errors import ValueRangeError
 from ...filters.ensemble import Ensemble, sample
-from ...statespace.values import Gaussian, LinearStep, Observation
-from .base import Batch, LinearField, sequence
+from ...statespace.values import Gaussian, LinearStep
+from .base import LinearModel
 from .grid import FiniteDifferences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PODModel:
-    """A grid model seen through r modes; made by :func:`reduced_model`.
-
-    Attributes
-    ----------
-    grid : FiniteDifferences
-    modes : (n, r) array
-        V, orthonormal columns in nodal values.
-    singular_values : array
-        Of all snapshots, decreasing; the first r belong to the modes.
-    """
+class PODModel(LinearModel):
+    """A grid model seen through r modes; made by :func:`reduced_model`."""
 
     grid: FiniteDifferences
-    modes: FloatArray
-    singular_values: FloatArray
-
-    def __post_init__(self) -> None:
-        remedy = "One row per node of the grid."
-        object.__setattr__(self, "modes", as_finite("modes", self.modes, (self.grid.n_nodes, None), remedy))
-        object.__setattr__(self, "singular_values", as_finite("singular_values", self.singular_values, (None,)))
+    modes: FloatArray  #: V (n, r), orthonormal columns in nodal values
+    singular_values: FloatArray  #: of all snapshots, decreasing; the first r belong to the modes
 
     @property
-    def rank(self) -> int:
+    def dim(self) -> int:
         """Number of modes, r."""
         return int(self.modes.shape[1])
 
@@ -57,34 +42,20 @@ class PODModel:
     def energy(self) -> float:
         """Share of the snapshots' sum of squares that the modes hold."""
         squared = np.square(self.singular_values)
-        return float(squared[: self.rank].sum() / squared.sum())
+        return float(squared[: self.dim].sum() / squared.sum())
 
     def step(self, dt: float) -> LinearStep:
         """F_r = V^T F V: the grid's exact step, projected, (r, r)."""
         moved = self.grid.advance(self.modes.T, dt)  # row j is F times mode j
         return LinearStep((moved @ self.modes).T)
 
-    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> Observation:
-        """What point sensors see of the coefficients, H V."""
-        return Observation(self.grid.interpolate(sensors) @ self.modes, std=noise_std)
-
-    def sequence(self, batches: Iterable[Batch]) -> Iterator[tuple[LinearStep | None, Observation, FloatArray]]:
-        """The batches as the filters take them, in coefficients; a step is made once for each distinct gap."""
-        return sequence(self, batches)
-
-    def reduce(self, belief: Gaussian) -> Gaussian:
-        """The belief about the coefficients that one about the nodal values implies."""
-        return Gaussian(self.modes.T @ belief.mean, self.modes.T @ belief.root)
+    def rows(self, x: ArrayLike) -> FloatArray:
+        """What points see of the coefficients, H V."""
+        return self.grid.rows(x) @ self.modes
 
     def reduce_ensemble(self, ensemble: Ensemble) -> Ensemble:
         """The same members, each projected on the modes."""
-        return Ensemble(self.modes.T @ ensemble.mean, self.modes.T @ ensemble.root, ensemble.basis)
-
-    def field(self, belief: Gaussian) -> LinearField:
-        """The law of the field that coefficients imply; what the modes cannot hold is not in its band."""
-        if belief.dim != self.rank:
-            raise ShapeError(f"belief has {belief.dim} coefficients but the model has {self.rank} modes.")
-        return self.grid.field(Gaussian(self.modes @ belief.mean, self.modes @ belief.root))
+        return replace(ensemble, mean=self.modes.T @ ensemble.mean, root=self.modes.T @ ensemble.root)
 
 
 def snapshots(
@@ -104,10 +75,9 @@ def snapshots(
     rng : numpy.random.Generator
         The stream of the offline ensemble; another than that of the filter's members.
     """
-    factors = cache(grid.factors)
     kept = [sample(prior, as_count("n_trajectories", n_trajectories, minimum=2), rng).members]
     for gap in gaps:
-        kept.append(grid.advance(kept[-1], factors(gap)))
+        kept.append(grid.advance(kept[-1], gap))
     return np.ascontiguousarray(np.concatenate(kept).T)
 
 
@@ -132,10 +102,10 @@ def reduced_model(
     >>> from rfkalman.domains import Box
     >>> grid = FiniteDifferences(Box([0.0], [1.0]), 2, diffusivity=1.0)
     >>> model = reduced_model(grid, [[3.0, 0.0], [0.0, 1.0]], energy=0.9)
-    >>> model.rank, model.energy
+    >>> model.dim, model.energy
     (1, 0.9)
     """
-    X = as_finite("fields", fields, (grid.n_nodes, None), "Snapshots are columns, one row per node.")
+    X = as_finite("fields", fields, (grid.dim, None), "Snapshots are columns, one row per node.")
     if (rank is None) == (energy is None):
         raise ValueRangeError("Exactly one of rank and energy must be given: how many modes, or how much they hold.")
     V, s, _ = np.linalg.svd(X, full_matrices=False)

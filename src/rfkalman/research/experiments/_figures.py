@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core.checks import FloatArray
-from ...report.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_values, new_figure, rule
+from ...pictures.strokes import BLUE, GREEN, INK, ORANGE, TICK, label, named_values, new_figure, rule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,27 +37,20 @@ class Panel:
     ylabel: str
     curves: Sequence[Curve]
     log: str = "xy"  #: which axes are logarithmic
-    text: str = ""
     reference: float | None = None  #: a slope drawn through the last point of the first curve
     draw: Callable[[Any], None] | None = None
 
 
 def panels(parts: Sequence[Panel], columns: int | None = None, width: float = 4.4, height: float = 3.9) -> Figure:
-    """Panels side by side."""
-    n = len(parts)
-    columns = n if columns is None else columns
-    rows = -(-n // columns)
+    """Panels side by side, or in as many columns as divide them."""
+    columns = columns or len(parts)
+    rows = len(parts) // columns
     figure = new_figure(width * columns, height * rows)
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for ax in axes[n:]:
-        ax.set_visible(False)
-    for ax, panel in zip(axes[:n], parts, strict=True):
+    for ax, panel in zip(axes, parts, strict=True):
         for i, curve in enumerate(panel.curves):
             style = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "ms": 5.0, "lw": 1.6 if curve.line else 0.0}
-            if curve.error is None:
-                ax.plot(curve.x, curve.y, label=curve.label or None, **style)
-            else:
-                ax.errorbar(curve.x, curve.y, yerr=curve.error, capsize=3.0, label=curve.label or None, **style)
+            ax.errorbar(curve.x, curve.y, yerr=curve.error, capsize=3.0, label=curve.label or None, **style)
         if "x" in panel.log:
             ax.set_xscale("log")
             _whole_ticks(ax, panel.curves)
@@ -71,7 +63,7 @@ def panels(parts: Sequence[Panel], columns: int | None = None, width: float = 4.
         rule(ax)
         if panel.draw is not None:
             panel.draw(ax)
-        label(ax, panel.heading + (f"\n{panel.text}" if panel.text else ""), panel.xlabel, panel.ylabel)
+        label(ax, panel.heading, panel.xlabel, panel.ylabel)
         if ax.get_legend_handles_labels()[0]:
             # Below the axes, where it hides nothing.
             ax.legend(fontsize=TICK - 1, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
@@ -86,22 +78,25 @@ def _whole_ticks(ax: Any, curves: Sequence[Curve]) -> None:
         ax.minorticks_off()
 
 
-def bars(
-    values: Mapping[str, tuple[float, float]], expected: float | None = None, label: str = "", log: bool = False
-) -> Callable[[Any], None]:
-    """A drawing of named values with bars of one standard error, for :attr:`Panel.draw`."""
-    names = list(values)
-    middle: FloatArray = np.array([values[name][0] for name in names])
-    error: FloatArray = np.array([values[name][1] for name in names])
+def bar_panel(
+    heading: str,
+    label: str,
+    values: Mapping[str, tuple[float, float]],
+    expected: float | None = None,
+    legend: str = "",
+    log: bool = False,
+) -> Panel:
+    """Named values with bars of one standard error, one below the other; a line at what is ``expected``."""
 
     def draw(ax: Any) -> None:
-        named_values(ax, names, middle, error, TICK - 1, color=BLUE, ms=6.0, capsize=3.0)
-        ax.set_ylim(len(names) - 0.5, -0.5)
+        middle, error = np.array(list(values.values())).T
+        named_values(ax, list(values), middle, error, TICK - 1, color=BLUE, ms=6.0, capsize=3.0)
+        ax.set_ylim(len(values) - 0.5, -0.5)
         if log:
             ax.set_xscale("log")
         else:
             ax.set_xlim(left=0.0)
         if expected is not None:
-            ax.axvline(expected, color=ORANGE, lw=1.4, ls="--", label=label or None)
+            ax.axvline(expected, color=ORANGE, lw=1.4, ls="--", label=legend or None)
 
-    return draw
+    return Panel(heading, label, "", [], log="", draw=draw)

@@ -8,30 +8,18 @@ import numpy as np
 
 from .base import Effort, Experiment, Outcome, Progress
 from .draws import ADVECTION
-from .heat import (
-    MEMBERS,
-    Line,
-    draw_results,
-    etkf_study,
-    exact_study,
-    first_records,
-    lines_table,
-    map_difference,
-    streams_of,
-    time_table,
-)
-from .streaming import DT, SETTINGS, VELOCITY, advection_space, euler_step, nested
+from .heat import BLANK, MEMBERS, Comparison, streams_of, time_table
+from .streaming import DT, SETTINGS, VELOCITY, advection_space, euler_step, judge_pair, nested
 
 EXACT, ENSEMBLE = ("(3.54 +- 1.04)e-4", "2.6e-5", "1.67e-7"), ("(3.89 +- 1.05)e-4", "2.6e-5", "4.72e-7")
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
-    paper = EXPERIMENT.expected
     spaces = [advection_space(ADVECTION, seed) for seed in ADVECTION.seeds]
     steps = [euler_step(space).F for space in spaces]
     radius = float(np.mean([float(np.abs(np.linalg.eigvals(F)).max()) for F in steps]))
     quantity = "spectral radius of the propagator"
-    out.between(quantity, 0.9525, 0.9535, radius, "the printed digits", paper=paper["radius"])
+    out.between(quantity, 0.9525, 0.9535, radius, "the printed digits", paper=out.experiment.expected["radius"])
     out.below(
         "spectral norm of the propagator",
         1.0 / (1.0 + DT * 2.0 * math.pi**2),
@@ -41,35 +29,22 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     )
     progress(0.1, "exact filter and stacked solve")
     streams = streams_of(nested(spaces, min(effort.seeds, 48 if effort.quick else 192)))
-    exact = exact_study(streams)
-    error, tr = exact["RFM-Kalman"]
-    out.predicts("RFM-Kalman: field L2 error", paper["error"], error, 1e-6, paper_spread=paper["error spread"])
-    out.predicts("RFM-Kalman: trace", paper["trace"], tr, 1e-9)
-    gap, why = map_difference([row[0] for row in streams]), "rounding of two exact routes; the paper says roundoff"
-    out.below("MAP+Laplace = RFM-Kalman, relative", 1e-11, gap, why)
-    used, ours = first_records(streams, exact["RFM-Kalman"], 24 if effort.quick else 96)
-    lines = [Line(f"{name}, {e.by_seed.size} seeds", e, t, EXACT) for name, (e, t) in exact.items()]
-    lines.append(ours)
+    table = Comparison(out, streams, 24 if effort.quick else 96)
+    why = "rounding of two exact routes; the paper says roundoff"
+    table.add_exact(EXACT, ["RFM-Kalman"], "MAP+Laplace = RFM-Kalman, relative", why)
     sizes = (100, 1000) if effort.quick else MEMBERS
-    results = {}
     for i, n in enumerate(sizes):
         progress(0.4 + 0.4 * i / len(sizes), f"ETKF, {n} members")
         for rho in (1.05, 1.0):
-            results[n, rho] = etkf_study(used, n, rho, 1)
-            published = ENSEMBLE if n == 1000 and rho == 1.05 else ("", "", "")
-            lines.append(Line(f"ETKF {n}, inflation {rho:g}", *results[n, rho], published))
-    error, tr = results[1000, 1.05]
-    spread = paper["etkf spread"]
-    out.predicts("ETKF 1000, inflation 1.05: error", paper["etkf error"], error, 1e-6, paper_spread=spread)
-    out.predicts("ETKF 1000, inflation 1.05: trace", paper["etkf trace"], tr, 1e-9)
+            table.add_etkf(n, rho, 1, ENSEMBLE if n == 1000 else BLANK)
+    judge_pair(out, "ETKF 1000, inflation 1.05", "error", table.results[1000, 1.05], "etkf ", (1e-6, 1e-9))
     progress(0.85, "timing")
     seconds = time_table(streams[0][0], *((10, 200) if effort.quick else (40, 1000)))
     for form, key, published_ratio in (("its best", "best", None), ("the N_e x N_e", "paper's", 2350.0 / 2.39)):
         if f"ETKF 1000 {key}" in seconds:
             ratio = seconds[f"ETKF 1000 {key}"] / seconds["RFM-Kalman"]
             out.report(f"time: ETKF 1000 in {form} form / RFM-Kalman", ratio, paper=published_ratio)
-    lines_table(out, lines)
-    draw_results(out, "advection_benchmark", results, sizes, ours.error, seconds)
+    table.show("advection_benchmark", seconds)
 
 
 EXPERIMENT = Experiment(
@@ -80,7 +55,7 @@ EXPERIMENT = Experiment(
     expected={
         "radius": 0.953,
         "error": 3.54e-4,
-        "error spread": 1.04e-4,
+        "spread": 1.04e-4,
         "trace": 1.67e-7,
         "etkf error": 3.89e-4,
         "etkf spread": 1.05e-4,

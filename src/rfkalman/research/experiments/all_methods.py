@@ -11,26 +11,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Protocol
+from functools import lru_cache, partial
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 import rfkalman as rk
 
 from ...core.checks import FloatArray
-from ...core.streams import stream, streams
+from ...core.streams import stream
 from ...features.base import FeatureMap
 from ...filters import batch, ensemble, kalman, variational
 from ...propagators import Propagator
+from ...statespace.values import half_width
 from ..baselines import grid as fd
-from ..baselines import interpolation, kriging, letkf, pielm, pod
-from ..baselines.base import Batch, sequence
-from .base import Effort, Experiment, Outcome, Progress, Sample, Table, bar_panel, mean_and_error
+from ..baselines import interpolation, letkf, pielm, pod
+from ..baselines.base import Batch, LinearField, LinearModel, PointwiseField
+from ._figures import bar_panel
+from .base import Effort, Experiment, Outcome, Progress, Sample, Table, mean_and_error
 from .draws import HEAT, SQUARE, cell_centres
-from .streaming import DT, MARGIN, N_OBS, N_TIMES, RICH_FEATURES, RICH_FLOOR, SIGMA, heat_space, rich_space
+from .streaming import DT, N_OBS, N_TIMES, RICH_FEATURES, RICH_FLOOR, SIGMA, heat_space, places_and_noise, rich_space
 from .truth import SineSeries, bumps
 
 STD, LENGTH = 0.3, 0.1
@@ -43,26 +46,28 @@ TUNING_SEEDS = (900_001, 900_002, 900_003, 900_004)
 LENGTHS = (0.09, 0.125, 0.18, 0.25)  # PIELM on a snapshot
 WAVES, DURATION = 1000, 0.02  # PIELM in space and time: features, their scale in time
 RESIDUALS = (1e-2, 1e-3, 1e-4)
+END = DT * (N_TIMES - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SpaceModel:
-    """A whitened space in the form of the models on a grid: steps, sensors and fields."""
+class SpaceModel(LinearModel):
+    """A whitened space in the form of the models on a grid."""
 
     space: rk.WhitenedSpace
     propagator: Propagator
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients, r."""
+        return self.space.rank
 
     def step(self, dt: float) -> rk.LinearStep:
         """One gap in the coefficients."""
         return self.propagator.step(self.space.generator(), 0.0, dt)
 
-    def observe(self, sensors: ArrayLike, noise_std: float | FloatArray) -> rk.Observation:
-        """What point sensors see of the coefficients."""
-        return rk.Observation(self.space(sensors), std=noise_std)
-
-    def field(self, belief: rk.Gaussian) -> rk.Field:
-        """The law of the field."""
-        return rk.Field(self.space, belief)
+    def rows(self, x: ArrayLike) -> FloatArray:
+        """What points see of the coefficients."""
+        return self.space(x)
 
 
 def wrong_mean(x: FloatArray) -> FloatArray:
@@ -77,10 +82,7 @@ def truth() -> SineSeries:
 
 def record(field: Callable[[FloatArray, float], FloatArray], seed: int) -> list[Batch]:
     """What every method is given: readings of a field u(x, t), at sensors redrawn every time."""
-    rngs = streams(seed, "sensors", "noise")
-    sensors = MARGIN + (1.0 - 2.0 * MARGIN) * rngs["sensors"].random((N_TIMES, N_OBS, 2))
-    noise = SIGMA * rngs["noise"].standard_normal((N_TIMES, N_OBS))
-    both = enumerate(zip(sensors, noise, strict=True))
+    both = enumerate(zip(*places_and_noise(seed), strict=True))
     return [Batch(DT if n else None, x, SIGMA, field(x, n * DT) + errors) for n, (x, errors) in both]
 
 
@@ -99,17 +101,9 @@ def crps(mean: FloatArray, std: FloatArray, value: FloatArray) -> FloatArray:
     return np.where(std > 0.0, score, np.abs(value - mean))
 
 
-class _Law(Protocol):
-    """Anything with mean(x) and std(x)."""
-
-    def mean(self, x: FloatArray, /) -> FloatArray: ...
-    def std(self, x: FloatArray, /) -> FloatArray: ...
-
-
-_Model = SpaceModel | fd.FiniteDifferences | pod.PODModel
-
+Law = LinearField | PointwiseField
 #: One field per analysis time, or only the one at the last: for what looks back from the end of the record.
-Method = Callable[[list[Batch], int], Iterable[_Law]]
+Method = Callable[[list[Batch], int], Iterable[Law]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,10 +119,75 @@ class Family:
     by_evidence: bool = False
 
 
+def filtered(
+    model: LinearModel, start: Callable[[int], ensemble.Ensemble], inflation: float, perturbed: bool = False
+) -> Method:
+    """An ensemble filter, its members drawn by seed: the ETKF, or the EnKF with ``perturbed`` readings."""
+
+    def run(data: list[Batch], seed: int) -> Iterable[Law]:
+        analyse = partial(ensemble.enkf, rng=stream(seed, "noise 200")) if perturbed else ensemble.etkf
+        found = ensemble.run(start(seed), model.sequence(data), analyse, inflation=inflation)
+        return (model.field(members.belief) for members in found)
+
+    return run
+
+
+def drawn(belief: rk.Gaussian, n: int, name: str) -> Callable[[int], ensemble.Ensemble]:
+    """Members by seed, from a stream of this name."""
+    return lambda seed: ensemble.sample(belief, n, stream(seed, f"{name} {n}"))
+
+
+def every_snapshot(fit: Callable[[ArrayLike, ArrayLike], Law]) -> Method:
+    """A method without memory."""
+    return lambda data, seed: (fit(batch.sensors, batch.y) for batch in data)
+
+
+def snapshot_pielm(length: float) -> Method:
+    """PIELM on each snapshot. No collocation rows, because the stationary equation is false for a decaying field."""
+    raw = rk.bubble(rk.GaussianRFF(RICH_FEATURES, length, seed=0)).bind(SQUARE)
+    start = pielm.coefficient_prior(raw, 1.0)
+    return every_snapshot(lambda x, y: pielm.fit_scale(raw, start, x, SIGMA, y))
+
+
+@lru_cache(maxsize=8)
+def collocated(waves: int, length: float, residual: float) -> tuple[FeatureMap, rk.Gaussian]:
+    """Waves over space and time with the equation's rows, before any reading."""
+    trajectory = rk.Box(np.zeros(3), np.array([1.0, 1.0, END]))
+    sides = ("x-", "x+", "y-", "y+")
+    raw = rk.bubble(rk.GaussianRFF(waves, (length, length, DURATION), seed=0), sides).bind(trajectory)
+    # Denser towards the start, where the field changes fastest.
+    s, t = SQUARE.quadrature(14).points, 0.5 * (np.polynomial.legendre.leggauss(8)[0] + 1.0)
+    interior = np.column_stack([np.repeat(s, t.size, axis=0), np.tile(END * t * t, len(s))])
+    start = pielm.coefficient_prior(raw, 1.0)
+    return raw, pielm.fit(raw, rk.Heat(SQUARE), start, interior=interior, residual_std=residual).belief
+
+
+def whole_pielm(waves: int, length: float, residual: float, std: float | None = None) -> Method:
+    """PIELM on the whole record; the width of its prior by evidence, record by record, or as given."""
+    raw, start = collocated(waves, length, residual)
+
+    def run(data: list[Batch], seed: int) -> Iterable[Law]:
+        places = np.vstack([at_time(b.sensors, n * DT) for n, b in enumerate(data)])
+        values = np.concatenate([b.y for b in data])
+        if std is None:
+            found = pielm.fit_scale(raw, start, places, SIGMA, values)
+        else:
+            found = pielm.condition(raw, rk.Gaussian(start.mean, std * start.root), places, SIGMA, values)
+        return [replace(found, rows=lambda x: raw(at_time(x, END)))]
+
+    return run
+
+
+def at_time(x: ArrayLike, t: float) -> FloatArray:
+    """Points of space as points of space and time."""
+    return np.column_stack([x, np.full(len(np.asarray(x)), t)])
+
+
 def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     """All contestants by name; ``waves`` features for PIELM in space and time."""
-    exact, euler = rk.Exponential(), rk.ImplicitEuler()
-    rich = SpaceModel(rich_space(), exact)
+    from ..baselines import kriging  # the only contestant that needs an extra
+
+    rich = SpaceModel(rich_space(), rk.Exponential())
     paper = heat_space(HEAT, HEAT.seeds[0])
     recipe = rk.FromFunction(wrong_mean, rk.Sobolev(STD, LENGTH))
     prior = recipe.on(rich.space)
@@ -137,148 +196,74 @@ def methods(waves: int = WAVES) -> dict[str, Method | Family]:
     grid_prior = grid.prior_from(on_nodes @ prior.root, on_nodes @ prior.mean)
     snapshots = pod.snapshots(grid, grid_prior, 200, [DT] * (N_TIMES - 1), stream(0, "pod"))
     reduced = pod.reduced_model(grid, snapshots, energy=0.99999)
-    T = DT * (N_TIMES - 1)
-
-    def recursion(model: SpaceModel, start: rk.Gaussian) -> Method:
-        return lambda data, seed: (model.field(belief) for belief in kalman.run(start, sequence(model, data)))
-
-    def looking_back(solve: Callable[..., batch.BatchPosterior | variational.VariationalPosterior]) -> Method:
-        return lambda data, seed: [rich.field(solve(prior, sequence(rich, data)).final)]
-
-    def members(belief: rk.Gaussian, n: int, name: str, seed: int) -> ensemble.Ensemble:
-        return ensemble.sample(belief, n, stream(seed, f"{name} {n}"))
-
-    def ensemble_filter(
-        model: _Model,
-        start: Callable[[int], ensemble.Ensemble],
-        inflation: float,
-        analysis: Callable[[int], Callable[..., ensemble.Ensemble]] = lambda seed: ensemble.etkf,
-    ) -> Method:
-        return lambda data, seed: (
-            model.field(e.belief)
-            for e in ensemble.run(start(seed), sequence(model, data), analysis(seed), inflation=inflation)
-        )
-
-    def etkf(n: int, inflation: float) -> Method:
-        return ensemble_filter(rich, partial(members, prior, n, "start"), inflation)
-
-    def enkf(inflation: float) -> Method:
-        perturbed = lambda seed: partial(ensemble.enkf, rng=stream(seed, "noise 200"))
-        return ensemble_filter(rich, partial(members, prior, 200, "start"), inflation, perturbed)
-
-    def pod_etkf(inflation: float) -> Method:
-        start = lambda seed: reduced.reduce_ensemble(members(grid_prior, 100, "pod", seed))
-        return ensemble_filter(reduced, start, inflation)
-
-    def local_filter(radius: float, inflation: float) -> Method:
-        start = partial(members, grid_prior, 50, "letkf")
-        return lambda data, seed: (grid.field(e.belief) for e in letkf.run(grid, start(seed), data, radius, inflation))
-
-    def grid_filter(data: list[Batch], seed: int) -> Iterable[_Law]:
-        return (grid.field(belief) for belief in fd.run(grid, grid_prior, data))
-
-    def every_snapshot(fit: Callable[[ArrayLike, ArrayLike], _Law]) -> Method:
-        return lambda data, seed: (fit(batch.sensors, batch.y) for batch in data)
-
+    few, many, on_grid = drawn(prior, 50, "start"), drawn(prior, 200, "start"), drawn(grid_prior, 50, "letkf")
+    for_pod = drawn(grid_prior, 100, "pod")
     # The boundary value is known to everyone: zeros on it are readings of tiny noise.
     edge = interpolation.boundary_points(SQUARE, 7)
 
-    def kriged(x: ArrayLike, y: ArrayLike) -> _Law:
+    def recursion(space: rk.WhitenedSpace, propagator: Propagator) -> Method:
+        model, start = SpaceModel(space, propagator), recipe.on(space)
+        return lambda data, seed: map(model.field, kalman.run(start, model.sequence(data)))
+
+    def looking_back(solve: Callable[..., batch.BatchPosterior | variational.VariationalPosterior]) -> Method:
+        return lambda data, seed: [rich.field(solve(prior, rich.sequence(data)).final)]
+
+    def local_filter(radius: float, inflation: float) -> Method:
+        return lambda data, seed: (
+            grid.field(e.belief) for e in letkf.run(grid, on_grid(seed), data, radius, inflation)
+        )
+
+    def kriged(x: ArrayLike, y: ArrayLike) -> Law:
         places, values = np.vstack([x, edge]), np.append(y, np.zeros(len(edge)))
         return kriging.krige(places, values, kriging.estimate(places, values, noise_std=SIGMA))
 
-    def snapshot_pielm(length: float) -> Method:
-        # No collocation rows, because the stationary equation is false for a decaying field.
-        raw = rk.bubble(rk.GaussianRFF(RICH_FEATURES, length, seed=0)).bind(SQUARE)
-        start = pielm.coefficient_prior(raw, 1.0)
-        return every_snapshot(lambda x, y: pielm.fit_scale(raw, start, x, SIGMA, y))
-
-    @cache
-    def collocated(length: float, residual: float) -> tuple[FeatureMap, rk.Gaussian]:
-        """Waves over space and time with the equation's rows, before any reading."""
-        trajectory = rk.Box(np.zeros(3), np.array([1.0, 1.0, T]))
-        sides = ("x-", "x+", "y-", "y+")
-        raw = rk.bubble(rk.GaussianRFF(waves, (length, length, DURATION), seed=0), sides).bind(trajectory)
-        # Denser towards the start, where the field changes fastest.
-        s, t = SQUARE.quadrature(14).points, 0.5 * (np.polynomial.legendre.leggauss(8)[0] + 1.0)
-        interior = np.column_stack([np.repeat(s, t.size, axis=0), np.tile(T * t * t, len(s))])
-        start = pielm.coefficient_prior(raw, 1.0)
-        return raw, pielm.fit(raw, rk.Heat(SQUARE), start, interior=interior, residual_std=residual).belief
-
-    def whole_pielm(length: float, residual: float, std: float | None = None) -> Method:
-        """The width of the prior by evidence, record by record, or as given."""
-        raw, start = collocated(length, residual)
-
-        def run(data: list[Batch], seed: int) -> Iterable[_Law]:
-            places = np.vstack([np.column_stack([b.sensors, np.full(N_OBS, n * DT)]) for n, b in enumerate(data)])
-            values = np.concatenate([b.y for b in data])
-            if std is None:
-                found = pielm.fit_scale(raw, start, places, SIGMA, values)
-            else:
-                found = pielm.condition(raw, rk.Gaussian(start.mean, std * start.root), places, SIGMA, values)
-            return [replace(found, rows=lambda x: raw(np.column_stack([x, np.full(len(x), T)])))]
-
-        return run
-
     inflations = tuple((rho,) for rho in INFLATIONS)
-    local = tuple((radius, rho) for radius in RADII for rho in INFLATIONS[:5])
+    whole = partial(whole_pielm, waves)
     return {
-        "RFM-Kalman": recursion(rich, prior),
-        "RFM-Kalman, the paper's space and step": recursion(SpaceModel(paper, euler), recipe.on(paper)),
-        "RFM-Kalman, the paper's space, exact step": recursion(SpaceModel(paper, exact), recipe.on(paper)),
+        "RFM-Kalman": recursion(rich.space, rich.propagator),
+        "RFM-Kalman, the paper's space and step": recursion(paper, rk.ImplicitEuler()),
+        "RFM-Kalman, the paper's space, exact step": recursion(paper, rich.propagator),
         "MAP + Laplace": looking_back(batch.solve),
         "4D-Var": looking_back(variational.four_d_var),
-        "ETKF 50, tuned": Family(inflations, partial(etkf, 50)),
-        "ETKF 200, no inflation": etkf(200, 1.0),
-        "EnKF 200, tuned": Family(inflations, enkf),
-        "LETKF 50 on the grid, tuned": Family(local, local_filter),
-        f"POD-ETKF 100, {reduced.rank} modes, tuned": Family(inflations, pod_etkf),
-        f"grid Kalman filter, {NODES} x {NODES}": grid_filter,
-        "PIELM in space and time, by evidence": Family(
-            tuple((length, res) for length in (0.125, 0.18) for res in RESIDUALS), whole_pielm, by_evidence=True
+        "ETKF 50, tuned": Family(inflations, partial(filtered, rich, few)),
+        "ETKF 200, no inflation": filtered(rich, many, 1.0),
+        "EnKF 200, tuned": Family(inflations, partial(filtered, rich, many, perturbed=True)),
+        "LETKF 50 on the grid, tuned": Family(tuple(product(RADII, INFLATIONS[:5])), local_filter),
+        f"POD-ETKF 100, {reduced.dim} modes, tuned": Family(
+            inflations, partial(filtered, reduced, lambda seed: reduced.reduce_ensemble(for_pod(seed)))
         ),
-        "PIELM in space and time, tuned": Family(
-            tuple((length, 1e-4, std) for length in (0.18, 0.125) for std in (30.0, 100.0, 300.0)), whole_pielm
-        ),
-        "PIELM, one snapshot, by evidence": Family(
-            tuple((length,) for length in LENGTHS), snapshot_pielm, by_evidence=True
-        ),
+        f"grid Kalman filter, {NODES} x {NODES}": lambda data, seed: map(grid.field, fd.run(grid, grid_prior, data)),
+        "PIELM in space and time, by evidence": Family(tuple(product((0.125, 0.18), RESIDUALS)), whole, True),
+        "PIELM in space and time, tuned": Family(tuple(product((0.18, 0.125), (1e-4,), (30.0, 100.0, 300.0))), whole),
+        "PIELM, one snapshot, by evidence": Family(tuple((length,) for length in LENGTHS), snapshot_pielm, True),
         "kriging, one snapshot": every_snapshot(kriged),
         "linear interpolation, one snapshot": every_snapshot(lambda x, y: interpolation.linear(x, y, SQUARE)),
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trial:
-    """What one method made of one record: (n_times, 3) of L2 error, coverage and CRPS, processor time, evidence.
+class Trial(NamedTuple):
+    """What one method made of one record."""
 
-    A method that only speaks of the last time has one row.
-    """
-
-    scores: FloatArray
-    seconds: float
+    scores: FloatArray  #: (n_times, 3) of L2 error, coverage and CRPS; one row where it only speaks of the last time
+    seconds: float  #: processor time
     log_evidence: float
 
 
 def attempt(method: Method, data: list[Batch], seed: int, points: FloatArray, values: FloatArray) -> Trial:
     """Run a method over a record and score every field it gives, untimed; ``values`` (n_times, n_points)."""
-    rows, seconds, evidence = [], 0.0, 0.0
     began = time.process_time()
-    for field in method(data, seed):
-        seconds += time.process_time() - began
-        rows.append((field.mean(points), field.std(points)))
-        evidence += float(getattr(field, "log_evidence", 0.0))
-        began = time.process_time()
-    seconds += time.process_time() - began
-    scores = [scored(*row, v) for row, v in zip(rows, values[-len(rows) :], strict=True)]
-    return Trial(np.array(scores), seconds, evidence)
+    fields = list(method(data, seed))
+    seconds = time.process_time() - began
+    pairs = zip(fields, values[-len(fields) :], strict=True)
+    scores = np.array([scored(field.mean(points), field.std(points), now) for field, now in pairs])
+    return Trial(scores, seconds, sum(field.log_evidence for field in fields))
 
 
 def scored(mean: FloatArray, std: FloatArray, values: FloatArray) -> tuple[float, float, float]:
     """L2 error, coverage of the 90 % band and mean CRPS at points."""
-    inside = np.abs(values - mean) <= float(ndtri(0.5 + 0.5 * LEVEL)) * std
-    error = float(np.sqrt(np.mean(np.square(values - mean))))
-    return error, float(inside.mean()), float(crps(mean, std, values).mean())
+    miss = values - mean
+    inside = np.abs(miss) <= half_width(LEVEL) * std
+    return float(np.sqrt(np.mean(np.square(miss)))), float(inside.mean()), float(crps(mean, std, values).mean())
 
 
 def chosen(family: Family, trials: Callable[[Method], list[Trial]], quick: bool) -> tuple[float, ...]:
@@ -303,8 +288,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
 
     progress(0.05, "contestants")
     contestants = methods(240 if effort.quick else WAVES)
-    last_time: dict[str, FloatArray] = {}  # (n, 3) at the last analysis
-    whole: dict[str, FloatArray] = {}  # (n, 3), mean over all analyses
+    last_time, whole = {}, {}  # of each method (n, 3): at the last analysis, and the mean over all
     body = []
     for i, (name, method) in enumerate(contestants.items()):
         progress(0.1 + 0.85 * i / len(contestants), name)
@@ -313,9 +297,10 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
             knob = chosen(method, on(tuning), effort.quick)
             label, method = f"{name} ({', '.join(f'{v:g}' for v in knob)})", method.make(*knob)
         trials = on(records)(method)
-        last_time[name] = np.array([t.scores[-1] for t in trials])
-        if len(trials[0].scores) == N_TIMES:
-            whole[name] = np.array([t.scores.mean(axis=0) for t in trials])
+        scores = np.array([t.scores for t in trials])
+        last_time[name] = scores[:, -1]
+        if scores.shape[1] == N_TIMES:
+            whole[name] = scores.mean(axis=1)
         milliseconds = 1e3 * float(np.median([t.seconds for t in trials]))
         body.append((label, *_cells(last_time[name]), *_cells(whole.get(name)), f"{milliseconds:.3g} ms"))
     ours = last_time["RFM-Kalman"]
@@ -331,8 +316,8 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
             ratio = Sample((table[:, 0] / ours[:, 0])[None, :])
             out.report(f"error of {name} / RFM-Kalman, same seeds, last time", ratio)
     caption = f"{n} seeds, mean +- standard error: truth unprojected and exact in time, wrong prior mean"
-    scores = ("L2 error", "90 % band holds", "CRPS")
-    head = ("method (tuned value)", f"last: {scores[0]}", *scores[1:], f"all 20: {scores[0]}", *scores[1:])
+    error, *others = ("L2 error", "90 % band holds", "CRPS")
+    head = ("method (tuned value)", f"last: {error}", *others, f"all 20: {error}", *others)
     out.tables.append(Table(caption, (*head, "processor time"), tuple(body)))
     out.remarks += [
         "What this cannot show. (1) Everyone is given our prior, and the grid and POD methods even its directions: the "

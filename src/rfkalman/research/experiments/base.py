@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ...core.checks import FloatArray
-from ._figures import Panel, bars, panels
+from ._figures import Panel, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,18 +27,10 @@ LEVEL = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much work a run may do.
+    """How much work a run may do."""
 
-    Attributes
-    ----------
-    seeds : int
-        Draws of sensors and noise behind every average.
-    quick : bool
-        The set that runs in two minutes: fewer sizes and draws, no timed claims.
-    """
-
-    seeds: int = 384
-    quick: bool = False
+    seeds: int = 384  #: draws of sensors and noise behind every average
+    quick: bool = False  #: the set that runs in two minutes: fewer sizes and draws, no timed claims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +45,14 @@ class Sample:
     values: FloatArray
 
     @property
+    def runs(self) -> FloatArray:
+        """All values, (n_draws, n_seeds, n_runs)."""
+        return self.values.reshape(*self.values.shape[:2], -1)
+
+    @property
     def by_seed(self) -> FloatArray:
         """Averages over runs, (n_draws, n_seeds)."""
-        return np.asarray(self.values if self.values.ndim == 2 else self.values.mean(axis=2))
+        return np.asarray(self.runs.mean(axis=2))
 
     @property
     def mean(self) -> float:
@@ -69,21 +66,11 @@ class Sample:
     @property
     def spread(self) -> float:
         """Standard deviation over the seeds (and runs) of one draw: what the paper's +- is."""
-        seeds, runs = self._deviations()
-        n_seeds, n_runs = seeds.shape[1], runs.shape[2]
-        between = float(np.square(seeds).sum(axis=1).mean()) / (n_seeds - 1)
-        within = float(np.square(runs).sum(axis=2).mean()) / max(1, n_runs - 1)
-        return math.sqrt(between + within * (1.0 - 1.0 / n_runs))
+        return math.sqrt(self.by_seed.var(axis=1, ddof=1).mean() + self.runs.var(axis=2).mean())
 
     def text(self, mean: str = ".3g", spread: str = ".2g") -> str:
         """Mean +- spread over seeds, in these formats."""
         return f"{self.mean:{mean}} +- {self.spread:{spread}}"
-
-    def _deviations(self) -> tuple[FloatArray, FloatArray]:
-        """Seeds from the mean of their draw, (n_draws, n_seeds), and runs from that of their seed, (.., n_runs)."""
-        seeds = self.by_seed
-        runs = self.values.reshape(*seeds.shape, -1)
-        return seeds - seeds.mean(axis=1, keepdims=True), runs - seeds[:, :, None]
 
     def published_sd(self) -> float:
         """Standard deviation of (mean of 16 seeds of one draw) - (our mean): one-way random effects."""
@@ -94,8 +81,8 @@ class Sample:
 
     def spread_band(self) -> tuple[float, float]:
         """Where the spread of 16 seeds of one draw falls, by resampling ours: no law of the errors is assumed."""
-        seeds, runs = self._deviations()
-        m = seeds.shape[1]
+        seeds = self.by_seed - self.by_seed.mean(axis=1, keepdims=True)
+        runs, m = self.runs - self.by_seed[:, :, None], seeds.shape[1]
         # Deviations from a mean of m are small by sqrt(1 - 1/m): they are put back to size.
         around = (seeds[:, :, None] * math.sqrt(m / (m - 1)) + runs).reshape(seeds.size, -1)
         picks = np.random.default_rng(0).integers(len(around), size=(4000, PAPER_SEEDS))
@@ -106,36 +93,18 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number of the paper beside ours.
-
-    Attributes
-    ----------
-    experiment, quantity : str
-    paper : float or None
-        The published value; None for a number the paper does not give.
-    ours : float
-    stderr, spread : float or None
-        Monte-Carlo standard error of ``ours``, and standard deviation over seeds.
-    paper_spread : float or None
-        The paper's +-, a standard deviation over 16 seeds.
-    tolerance : str
-        What the comparison allows and where that comes from.
-    holds : bool or None
-        None where nothing is claimed.
-    note : str
-        Why it does not hold, or what must be known to read the number.
-    """
+    """One number of the paper beside ours."""
 
     experiment: str
     quantity: str
-    paper: float | None
+    paper: float | None  #: the published value; None for a number the paper does not give
     ours: float
-    stderr: float | None = None
-    tolerance: str = ""
-    holds: bool | None = None
-    note: str = ""
-    spread: float | None = None
-    paper_spread: float | None = None
+    stderr: float | None = None  #: Monte-Carlo standard error of ``ours``
+    tolerance: str = ""  #: what the comparison allows and where that comes from
+    holds: bool | None = None  #: None where nothing is claimed
+    note: str = ""  #: why it does not hold, or what must be known to read the number
+    spread: float | None = None  #: standard deviation of ``ours`` over seeds
+    paper_spread: float | None = None  #: the paper's +-, a standard deviation over 16 seeds
 
     @property
     def kind(self) -> str:
@@ -149,20 +118,8 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; a number that is not finite becomes null."""
-
-        def plain(value: float | None) -> float | None:
-            return None if value is None or not math.isfinite(value) else float(value)
-
-        numbers = ("paper", "ours", "stderr", "spread", "paper_spread", "paper_stderr")
-        return {
-            "experiment": self.experiment,
-            "quantity": self.quantity,
-            "kind": self.kind,
-            "holds": self.holds,
-            **{name: plain(getattr(self, name)) for name in numbers},
-            "note": self.note,
-            "tolerance": self.tolerance,
-        }
+        values = {**asdict(self), "kind": self.kind, "paper_stderr": self.paper_stderr}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +131,27 @@ class Table:
     body: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A numerical statement of the paper that can be run."""
+
+    name: str  #: what ``rfkalman reproduce NAME`` takes
+    title: str
+    source: str  #: where in the paper the numbers stand
+    settings: Mapping[str, Any]  #: everything frozen, printed in the report; inferred values say so
+    expected: Mapping[str, float]  #: the paper's values by quantity
+    run: Callable[[Outcome, Effort, Progress], None]  #: fills the outcome
+    #: Judged quantities known not to be reproduced, and why as far as it was found.
+    misses: Mapping[str, str] = field(default_factory=dict)
+    #: Judged quantities from which an unstated setting was inferred, and which: their agreement says less.
+    inferred: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a run gives: judged rows, tables as the paper sets them, pictures, sentences for the reader."""
 
-    experiment: str
+    experiment: Experiment
     rows: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: dict[str, Callable[[], Figure]] = field(default_factory=dict)  #: drawn only when somebody looks
@@ -195,19 +168,12 @@ class Outcome:
         """A picture of panels, side by side unless ``layout`` says otherwise."""
         self.figures[name] = lambda: panels(parts, **layout)
 
-    def report(self, quantity: str, ours: float | Sample, *, paper: float | None = None, note: str = "") -> None:
-        """A number that is shown without a claim."""
-        self._add(quantity, paper, ours, "", None, note)
+    def report(self, quantity: str, ours: float | Sample, **about: Any) -> None:
+        """A number that is shown without a claim; ``about`` it: the ``paper``'s, a ``note``."""
+        self._add(quantity, ours, "", None, **about)
 
     def predicts(
-        self,
-        quantity: str,
-        paper: float,
-        ours: Sample,
-        unit: float,
-        *,
-        paper_spread: float | None = None,
-        note: str = "",
+        self, quantity: str, paper: float, ours: Sample, unit: float, *, paper_spread: float | None = None
     ) -> None:
         """A published mean over 16 seeds of one draw is what such a mean of ours would be; its +- likewise.
 
@@ -221,95 +187,42 @@ class Outcome:
             f"{low:.4g} to {high:.4g}: 99 % of 16-seed means of one draw, and rounding; the paper's is "
             f"{(paper - ours.mean) / sd:+.1f} standard deviations of such means away"
         )
-        self._add(quantity, paper, ours, text, low <= paper <= high, note, paper_spread)
+        self._add(quantity, ours, text, low <= paper <= high, paper=paper, paper_spread=paper_spread)
         if paper_spread is not None:
             why = "99 % of 16-seed spreads, resampled from our seeds"
             self.contains(f"{quantity}: spread over seeds", paper_spread, *ours.spread_band(), ours.spread, why)
 
-    def another_draw(self, quantity: str, paper: float, ours: Sequence[float], unit: float, *, note: str = "") -> None:
+    def another_draw(self, quantity: str, paper: float, ours: Sequence[float], unit: float) -> None:
         """A published number of one draw lies where a further draw of ours would: t band of the logarithms, 99 %."""
         logs = np.log(np.asarray(ours, dtype=np.float64))
         half = float(stdtrit(logs.size - 1, 0.5 + 0.5 * LEVEL)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / logs.size)
         low, high = (math.exp(logs.mean() + sign * half) + sign * 0.5 * unit for sign in (-1, 1))
         text = f"{low:.3g} to {high:.3g}: 99 % of further draws, from {logs.size}, and rounding"
-        note = f"{min(ours):.3g} to {max(ours):.3g} over draws. {note}".strip()
-        self._add(quantity, paper, math.exp(logs.mean()), text, low <= paper <= high, note)
+        note = f"{min(ours):.3g} to {max(ours):.3g} over draws."
+        self._add(quantity, math.exp(logs.mean()), text, low <= paper <= high, paper=paper, note=note)
 
     def contains(self, quantity: str, paper: float, low: float, high: float, ours: float, why: str) -> None:
         """The published value lies where ours would scatter."""
-        self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g}: {why}", low <= paper <= high)
+        self._add(quantity, ours, f"{low:.4g} to {high:.4g}: {why}", low <= paper <= high, paper=paper)
 
     def between(
-        self,
-        quantity: str,
-        low: float,
-        high: float,
-        ours: float | Sample,
-        why: str,
-        *,
-        paper: float | None = None,
-        note: str = "",
+        self, quantity: str, low: float, high: float, ours: float | Sample, why: str, paper: float | None = None
     ) -> None:
         """Ours lies in a stated band."""
         middle = ours.mean if isinstance(ours, Sample) else ours
-        self._add(quantity, paper, ours, f"{low:.4g} to {high:.4g} ({why})", low <= middle <= high, note)
+        self._add(quantity, ours, f"{low:.4g} to {high:.4g} ({why})", low <= middle <= high, paper=paper)
 
-    def below(
-        self, quantity: str, limit: float, ours: float, why: str, *, paper: float | None = None, note: str = ""
-    ) -> None:
-        """Ours does not exceed a limit."""
-        self._add(quantity, paper, ours, f"at most {limit:.4g} ({why})", ours <= limit, note)
+    def below(self, quantity: str, limit: float, ours: float, why: str, **about: Any) -> None:
+        """Ours does not exceed a limit; ``about`` as for :meth:`report`."""
+        self._add(quantity, ours, f"at most {limit:.4g} ({why})", ours <= limit, **about)
 
-    def _add(
-        self,
-        quantity: str,
-        paper: float | None,
-        ours: float | Sample,
-        tolerance: str,
-        holds: bool | None,
-        note: str = "",
-        paper_spread: float | None = None,
-    ) -> None:
-        value, error, spread = (
-            (ours.mean, ours.stderr, ours.spread) if isinstance(ours, Sample) else (float(ours), None, None)
-        )
+    def _add(self, quantity: str, ours: float | Sample, tolerance: str, holds: bool | None, **about: Any) -> None:
+        if isinstance(ours, Sample):
+            about |= {"stderr": ours.stderr, "spread": ours.spread}
+            ours = ours.mean
         verdict = None if holds is None else bool(holds)
-        self.rows.append(
-            Row(self.experiment, quantity, paper, value, error, tolerance, verdict, note, spread, paper_spread)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """A numerical statement of the paper that can be run.
-
-    Attributes
-    ----------
-    name : str
-        What ``rfkalman reproduce NAME`` takes.
-    title : str
-    source : str
-        Where in the paper the numbers stand.
-    settings : mapping
-        Everything frozen, printed in the report; inferred values say so.
-    expected : mapping
-        The paper's values by quantity.
-    run : callable
-        (outcome, effort, progress): fills the outcome.
-    misses : mapping, optional
-        Judged quantities known not to be reproduced, and why as far as it was found.
-    inferred : mapping, optional
-        Judged quantities from which an unstated setting was inferred, and which: their agreement says less.
-    """
-
-    name: str
-    title: str
-    source: str
-    settings: Mapping[str, Any]
-    expected: Mapping[str, float]
-    run: Callable[[Outcome, Effort, Progress], None]
-    misses: Mapping[str, str] = field(default_factory=dict)
-    inferred: Mapping[str, str] = field(default_factory=dict)
+        row = {"paper": None, "ours": float(ours), "tolerance": tolerance, "holds": verdict, **about}
+        self.rows.append(Row(self.experiment.name, quantity, **row))
 
 
 def mean_and_error(values: FloatArray | Sequence[float]) -> tuple[float, float]:
@@ -326,15 +239,3 @@ def slope(x: FloatArray | Sequence[float], y: FloatArray | Sequence[float]) -> f
 def slopes(x: Sequence[float], table: FloatArray) -> Sample:
     """:func:`slope` of every seed of every draw; ``table`` (n_draws, n_seeds, n)."""
     return Sample(np.array([[slope(x, seed) for seed in draw] for draw in table]))
-
-
-def bar_panel(
-    heading: str,
-    label: str,
-    values: Mapping[str, tuple[float, float]],
-    expected: float | None = None,
-    legend: str = "",
-    log: bool = False,
-) -> Panel:
-    """Named values with bars of one standard error, one below the other; a line at what is ``expected``."""
-    return Panel(heading, label, "", [], log="", draw=bars(values, expected, legend, log=log))

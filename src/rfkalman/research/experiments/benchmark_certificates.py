@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ...certificates.field_error import exact_truth
-from ...certificates.overview import Overview, certify
+from ...certificates.overview import certify
+from ...certificates.words import Overview
 from ...core.errors import ValueRangeError
 from ...filters import kalman
 from ...space.space import WhitenedSpace

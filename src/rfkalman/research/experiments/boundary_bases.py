@@ -11,23 +11,25 @@ import rfkalman as rk
 from ...certificates import dynamics
 from ...certificates.exact_field import FineBasis
 from ...core.checks import FloatArray
-from ._figures import Curve, Panel
-from .base import LEVEL, PAPER_SEEDS, Effort, Experiment, Outcome, Progress, Sample, bar_panel
+from ._figures import Curve, Panel, bar_panel
+from .base import LEVEL, PAPER_SEEDS, Effort, Experiment, Outcome, Progress, Sample
 from .draws import HEAT, SQUARE, VANILLA
 from .streaming import (
     DT,
     N_TIMES,
     SETTINGS,
     draw_stream,
+    error_and_trace,
     euler_step,
     heat_space,
     initial_coefficients,
+    judge_pair,
     kalman_final,
     nested,
+    over,
     rich_space,
-    sampled,
+    samples,
     sine_space,
-    trace,
 )
 from .truth import SineSeries, bumps
 
@@ -72,7 +74,7 @@ def ratio_band(one: Sample, other: Sample) -> tuple[float, float]:
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     n_seeds = min(effort.seeds, 48 if effort.quick else 192)
     groups = {
         "vanilla": [heat_space(VANILLA, seed) for seed in VANILLA.seeds],
@@ -84,30 +86,26 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     both_series = (stepped, SineSeries.of(SQUARE, bumps))
     euler, exact = (np.array([series(points, n * DT) for n in range(N_TIMES + 1)]) for series in both_series)
 
-    def final(space: rk.WhitenedSpace, seed: int) -> tuple[float, float]:
-        record = draw_stream(space, seed)
-        post = kalman_final(record)
-        return float(np.linalg.norm(post.mean - record.truth)), trace(post.root)
+    def final(pair: tuple[rk.WhitenedSpace, int]) -> tuple[float, float]:
+        record = draw_stream(*pair)
+        return error_and_trace(record, kalman_final(record))
 
-    def against_truth(space: rk.WhitenedSpace, seed: int) -> float:
-        raw = draw_stream(space, seed, truth=lambda x, n: stepped(x, n * DT))
-        return fine_basis(space).distance(euler[-1], kalman_final(raw).mean)
+    def against_truth(pair: tuple[rk.WhitenedSpace, int]) -> float:
+        raw = draw_stream(*pair, truth=lambda x, n: stepped(x, n * DT))
+        return fine_basis(pair[0]).distance(euler[-1], kalman_final(raw).mean)
 
     residuals, errors, traces, whole = {}, {}, {}, {}
     for i, (name, spaces) in enumerate(groups.items()):
         progress(0.8 * i / 3, f"{name} basis")
-        both = np.array([[final(space, seed) for space, seed in row] for row in nested(spaces, n_seeds)])
-        errors[name], traces[name] = Sample(both[:, :, 0]), Sample(both[:, :, 1])
-        whole[name] = sampled(nested(spaces, 24), against_truth)
+        errors[name], traces[name] = found = samples(nested(spaces, n_seeds), final)
+        whole[name] = Sample(over(nested(spaces, 24), against_truth))
         residuals[name] = [residual(space) for space in spaces]
         quantity, published = f"{name}: in-basis residual", paper[f"{name} residual"]
         if name == "sine":
             out.between(quantity, 5.05e-3, 5.15e-3, residuals[name][0], "the printed digits", paper=published)
         else:
             out.another_draw(quantity, published, residuals[name], 1e-3 if name == "vanilla" else 1e-4)
-        spread = paper[f"{name} spread"]
-        out.predicts(f"{name}: field L2 error", paper[f"{name} error"], errors[name], 1e-5, paper_spread=spread)
-        out.predicts(f"{name}: trace", paper[f"{name} trace"], traces[name], 1e-7 if name == "vanilla" else 1e-8)
+        judge_pair(out, name, "field L2 error", found, f"{name} ", (1e-5, 1e-7 if name == "vanilla" else 1e-8))
         out.report(f"{name}: error against the unprojected truth", whole[name])
     low, high = ratio_band(errors["vanilla"], errors["sine"])
     out.contains(

@@ -14,10 +14,15 @@ from ...statespace.values import Gaussian
 from ._figures import Curve, Panel
 from .base import Effort, Experiment, Outcome, Progress, Sample
 from .draws import HEAT, ORDER, SQUARE
-from .streaming import SETTINGS, draw_stream, etkf_final, heat_space, kalman_final, nested
+from .streaming import SETTINGS, Stream, draw_stream, etkf_final, heat_space, kalman_final, nested
 
 LEVELS = (0.5, 0.9, 0.99)
 BINS = 12
+
+
+def missed(Psi: FloatArray, record: Stream, belief: Gaussian) -> FloatArray:
+    """The error at every node in standard deviations."""
+    return np.asarray((Psi @ (record.truth - belief.mean)) / np.linalg.norm(Psi @ belief.root, axis=1))
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
@@ -30,33 +35,28 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
     nodes = SQUARE.quadrature(ORDER).points
     levels = np.array([*LEVELS, *np.linspace(0.05, 0.95, 19)])
     half = np.asarray(ndtri(0.5 + 0.5 * levels))
-    covered = np.zeros((k, m, levels.size))
-    inflated = np.zeros((k, max(2, min(n, 96) // k), levels.size))
+    inflated_seeds = max(2, min(n, 96) // k)
+    covered, inflated = np.zeros((k, m, levels.size)), np.zeros((k, inflated_seeds, levels.size))
     ranks, freedom = np.zeros((k, m)), np.zeros((k, m))
     where = stream(0, "place").integers(len(nodes), size=(k, m))
     for j, row in enumerate(pairs):
         progress(j / k, f"draw {j + 1} of {k}")
         Psi = row[0][0](nodes)
-
-        def missed(truth: FloatArray, belief: Gaussian, Psi: FloatArray = Psi) -> FloatArray:
-            """The error at every node in standard deviations."""
-            return np.asarray((Psi @ (truth - belief.mean)) / np.linalg.norm(Psi @ belief.root, axis=1))
-
         for i, (space, seed) in enumerate(row):
             record = draw_stream(space, seed)
             post = kalman_final(record)
-            z = missed(record.truth, post)
+            z = missed(Psi, record, post)
             covered[j, i] = (np.abs(z)[:, None] <= half).mean(axis=0)
             # One place per seed: ranks of different seeds are independent, neighbouring places are not.
             ranks[j, i] = float(ndtr(z[where[j, i]]))
             variances = np.square(np.linalg.svd(post.root, compute_uv=False))
             freedom[j, i] = variances.sum() ** 2 / np.square(variances).sum()
-            if i < inflated.shape[1]:
-                z = missed(record.truth, etkf_final(record, 100, 1.05, seed).belief)
+            if i < inflated_seeds:
+                z = missed(Psi, record, etkf_final(record, 100, 1.05, seed).belief)
                 inflated[j, i] = (np.abs(z)[:, None] <= half).mean(axis=0)
     coverage, etkf = ([Sample(table[:, :, i]) for i in range(len(LEVELS))] for table in (covered, inflated))
     fine = covered[:, :, len(LEVELS) :]
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     nominal = "nominal within 3 standard errors; points of one field are dependent, seeds are not"
     for level, own, other in zip(LEVELS, coverage, etkf, strict=True):
         percent, allowed = f"{100 * level:g}", 3.0 * own.stderr

@@ -77,7 +77,7 @@ def reproduce(
     outcomes = []
     for experiment in find(names):
         advance = partial(progress or (lambda name, fraction, text: None), experiment.name)
-        outcome, began = Outcome(experiment.name), time.process_time()
+        outcome, began = Outcome(experiment), time.process_time()
         experiment.run(outcome, effort, advance)
         outcome.seconds = time.process_time() - began
         advance(1.0, "done")

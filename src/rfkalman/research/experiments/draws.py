@@ -7,17 +7,15 @@ in order, from 0, and kept when both are true; no other number is looked at.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, islice
 
 import numpy as np
 
 import rfkalman as rk
 
 from ...core.checks import FloatArray
-from ...core.errors import QuadratureWarning
+from ...core.pieces import grid_points
 from ...features.base import Recipe
 
 SQUARE = rk.Box(np.zeros(2), np.ones(2))
@@ -27,22 +25,12 @@ REFERENCE_ORDER, QUADRATURE_LIMIT = 128, 1e-13
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """A family of features, its published rank, and the seeds that have it.
+    """A family of features, its published rank, and the seeds that have it."""
 
-    Attributes
-    ----------
-    n_features, rank : int
-        M, and the effective rank at the mass floor 1e-6.
-    windowed : bool
-        Multiplied by the bubble that vanishes on the boundary.
-    seeds : tuple of int
-        The first twelve that qualify; kept here because the search takes minutes. A test repeats it.
-    """
-
-    n_features: int
-    rank: int
-    windowed: bool
-    seeds: tuple[int, ...]
+    n_features: int  #: M
+    rank: int  #: the effective rank at the mass floor 1e-6
+    windowed: bool  #: multiplied by the bubble that vanishes on the boundary
+    seeds: tuple[int, ...]  #: the first twelve that qualify, found by the search in ``tests``, which takes minutes
 
     def recipe(self, seed: int) -> Recipe:
         """The features of one seed."""
@@ -58,18 +46,6 @@ class Draws:
     def quadrature_error(self, seed: int) -> float:
         """That error at the order of the tables, 24."""
         return self.quadrature_errors(seed, (ORDER,))[0]
-
-    def qualifies(self, seed: int) -> bool:
-        """Both published properties: the rank, and order 24 below 1e-13."""
-        with warnings.catch_warnings():
-            # A draw too steep for order 24 is told so; here that is the question.
-            warnings.simplefilter("ignore", QuadratureWarning)
-            space = rk.whiten(rk.Heat(SQUARE), self.recipe(seed), FLOOR, order=ORDER, nonconforming=not self.windowed)
-        return space.rank == self.rank and self.quadrature_error(seed) < QUADRATURE_LIMIT
-
-    def first(self, n: int) -> tuple[int, ...]:
-        """The first n seeds that qualify, by search."""
-        return tuple(islice((seed for seed in count() if self.qualifies(seed)), n))
 
     def __str__(self) -> str:
         kind = "bubble" if self.windowed else "vanilla"
@@ -100,4 +76,4 @@ def matrices(recipe: Recipe, order: int) -> tuple[FloatArray, FloatArray]:
 def cell_centres(n: int) -> FloatArray:
     """The centres of n x n equal cells of the square, (n^2, 2)."""
     middle = (np.arange(n) + 0.5) / n
-    return np.stack(np.meshgrid(middle, middle, indexing="ij"), axis=-1).reshape(-1, 2)
+    return grid_points([middle, middle])

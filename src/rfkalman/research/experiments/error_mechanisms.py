@@ -47,7 +47,7 @@ def variance(sigma: float, n_obs: int, dt: float) -> float:
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     progress(0.1, "truncation and time stepping")
     tail, time, dts = truncation(), time_error(), HORIZON / np.array(STEPS)
     progress(0.3, "filter variances")
@@ -71,15 +71,16 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
         f"1/dt and the variance falls with dt (slope {at_horizon:.2f}): it scales with sigma^2 dt / N_o."
     )
 
-    def beside(name: str, digits: int) -> str:
-        return f"slope {slopes[name]:.{digits}f} (paper {paper[name]})"
+    def heading(text: str, name: str, digits: int = 2) -> str:
+        return f"{text}\nslope {slopes[name]:.{digits}f} (paper {paper[name]})"
 
     levels = [Curve(f"sigma {s:g}", x, y) for s, x, y in zip(SIGMAS, ratio, at_dt, strict=True)]
+    variances = heading("Kalman variance", "variance", 4)
     out.figure(
         "three_scalings",
-        Panel("Truncation tail", "modes M", "squared L2 tail", [Curve("", MODES, tail)], text=beside("tail", 2)),
-        Panel("Implicit Euler", "time step", "mean-square error", [Curve("", dts, time)], text=beside("time", 2)),
-        Panel("Kalman variance", "sigma^2 / (N_o dt)", "trace of the covariance", levels, text=beside("variance", 4)),
+        Panel(heading("Truncation tail", "tail"), "modes M", "squared L2 tail", [Curve("", MODES, tail)]),
+        Panel(heading("Implicit Euler", "time"), "time step", "mean-square error", [Curve("", dts, time)]),
+        Panel(variances, "sigma^2 / (N_o dt)", "trace of the covariance", levels),
     )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-
-import rfkalman as rk
 
 from ...core.streams import stream as random_stream
 from ...filters import ensemble
@@ -22,13 +21,15 @@ from .streaming import (
     Stream,
     diffuse_prior,
     draw_stream,
+    error_and_trace,
     etkf_final,
     heat_space,
+    judge_pair,
     kalman_final,
     last,
     map_final,
     nested,
-    trace,
+    samples,
 )
 
 MEMBERS = (50, 100, 200, 500, 1000)
@@ -42,33 +43,17 @@ TUNING = (1.0, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2)
 TUNING_SEEDS = 100_000  # the first of them; never used for a score
 
 Streams = list[list[Stream]]
-Study = tuple[Sample, Sample]  # final errors and traces
+Published = tuple[str, str, str]  # error +- spread, standard error, trace, as printed
+BLANK: Published = ("", "", "")
+Study = list[Sample]  # final errors, and traces
 
 
 class Line(NamedTuple):
     """A method in the table: its errors and traces, and what the paper prints for it."""
 
     label: str
-    error: Sample
-    trace: Sample
-    published: tuple[str, str, str] = ("", "", "")
-
-
-def lines_table(out: Outcome, lines: Sequence[Line]) -> None:
-    """The methods in the arrangement of Table 2."""
-    out.table(
-        "Final-time error (mean +- spread over seeds) and trace; the paper's standard error is its spread / 4",
-        lines,
-        {
-            "method": lambda line: line.label,
-            "error +- spread": lambda line: line.error.text(),
-            "standard error": lambda line: f"{line.error.stderr:.1g}",
-            "trace": lambda line: f"{line.trace.mean:.4g}",
-            "paper's error +- spread": lambda line: line.published[0],
-            "its standard error": lambda line: line.published[1],
-            "paper's trace": lambda line: line.published[2],
-        },
-    )
+    found: Study
+    published: Published = BLANK
 
 
 def streams_of(pairs: Pairs) -> Streams:
@@ -76,21 +61,12 @@ def streams_of(pairs: Pairs) -> Streams:
     return [[draw_stream(space, seed) for space, seed in row] for row in pairs]
 
 
-def _final(stream: Stream, belief: rk.Gaussian) -> tuple[float, float]:
-    """L2 error of the mean and trace of the covariance at the last time."""
-    return float(np.linalg.norm(belief.mean - stream.truth)), trace(belief.root)
-
-
-def _study(values: Sequence[object]) -> Study:
-    """Pairs (error, trace) of every record, as two samples."""
-    table = np.array(values)
-    return Sample(table[..., 0]), Sample(table[..., 1])
-
-
 def exact_study(streams: Streams) -> dict[str, Study]:
     """Final errors and traces of the recursion and of the stacked solve, each by itself."""
-    solvers: dict[str, Callable[[Stream], rk.Gaussian]] = {"RFM-Kalman": kalman_final, "MAP+Laplace": map_final}
-    return {name: _study([[_final(s, solve(s)) for s in row] for row in streams]) for name, solve in solvers.items()}
+    return {
+        "RFM-Kalman": samples(streams, lambda stream: error_and_trace(stream, kalman_final(stream))),
+        "MAP+Laplace": samples(streams, lambda stream: error_and_trace(stream, map_final(stream))),
+    }
 
 
 def map_difference(streams: list[Stream]) -> float:
@@ -108,22 +84,87 @@ def etkf_study(
 ) -> Study:
     """Final errors and traces, one value per record and ensemble."""
 
-    def of(stream: Stream, number: int) -> tuple[float, float]:
-        return _final(stream, etkf_final(stream, n_members, inflation, number, centred).belief)
+    def of(numbered: tuple[Stream, int]) -> list[tuple[float, float]]:
+        stream, first = numbered
+        runs = (etkf_final(stream, n_members, inflation, first + k, centred) for k in range(ensembles))
+        return [error_and_trace(stream, found.belief) for found in runs]
 
-    return _study(
-        [
-            [[of(s, ensembles * (j + len(streams) * i) + k) for k in range(ensembles)] for i, s in enumerate(row)]
-            for j, row in enumerate(streams)
+    n = len(streams)
+    return samples([[(s, ensembles * (j + n * i)) for i, s in enumerate(row)] for j, row in enumerate(streams)], of)
+
+
+@dataclass(slots=True, eq=False)
+class Comparison:
+    """Filters on the records of many seeds: the lines of a table like the paper's second, and its figure.
+
+    The exact filter and the stacked solve run on all records, ensembles on about ``n_used`` of
+    them, as many of every draw; ``exact`` holds the exact filter's errors and traces there.
+    """
+
+    out: Outcome
+    streams: Streams
+    n_used: int
+    lines: list[Line] = field(default_factory=list)
+    results: dict[tuple[int, float], Study] = field(default_factory=dict)  #: by members and inflation
+    exact: Study = field(default_factory=list)
+
+    @property
+    def used(self) -> Streams:
+        """The records of the ensembles."""
+        return [row[: max(2, self.n_used // len(self.streams))] for row in self.streams]
+
+    def add_exact(self, published: Published, judged: Sequence[str], quantity: str, why: str) -> None:
+        """The exact filter and the stacked solve, some of them ``judged``; ``quantity`` is how far they differ."""
+        found = exact_study(self.streams)
+        for name in judged:
+            judge_pair(self.out, name, "field L2 error", found[name], "", (1e-6, 1e-9))
+        self.out.below(quantity, 1e-11, map_difference([row[0] for row in self.streams]), why)
+        self.lines += [
+            Line(f"{name}, {study[0].by_seed.size} seeds", study, published) for name, study in found.items()
         ]
-    )
+        self.exact = [Sample(sample.values[:, : len(self.used[0])]) for sample in found["RFM-Kalman"]]
+        self.lines.append(Line(f"RFM-Kalman, the {self.exact[0].by_seed.size} seeds below", self.exact))
 
+    def add_etkf(self, n: int, rho: float, ensembles: int, published: Published, tuned: bool = False) -> None:
+        """An ensemble size and inflation; what is ``published`` has the inflation 1.05."""
+        self.results[n, rho] = etkf_study(self.used, n, rho, ensembles)
+        label = f"ETKF {n}, inflation {rho:g}{' (tuned)' if tuned else ''}"
+        self.lines.append(Line(label, self.results[n, rho], published if rho == 1.05 else BLANK))
 
-def first_records(streams: Streams, exact: Study, n: int) -> tuple[Streams, Line]:
-    """About n records, as many of every draw, and the exact filter on them."""
-    used = [row[: max(2, n // len(streams))] for row in streams]
-    error, tr = (Sample(s.values[:, : len(used[0])]) for s in exact)
-    return used, Line(f"RFM-Kalman, the {error.by_seed.size} seeds below", error, tr)
+    def show(self, name: str, seconds: Mapping[str, float]) -> None:
+        """The table, and a figure of errors against ensemble size and of times as far as they were measured."""
+        self.out.table(
+            "Final-time error (mean +- spread over seeds) and trace; the paper's standard error is its spread / 4",
+            self.lines,
+            {
+                "method": lambda line: line.label,
+                "error +- spread": lambda line: line.found[0].text(),
+                "standard error": lambda line: f"{line.found[0].stderr:.1g}",
+                "trace": lambda line: f"{line.found[1].mean:.4g}",
+                "paper's error +- spread": lambda line: line.published[0],
+                "its standard error": lambda line: line.published[1],
+                "paper's trace": lambda line: line.published[2],
+            },
+        )
+        sizes = sorted({n for n, _ in self.results})
+        curves = []
+        for rho in (1.05, 1.0):
+            errors = [self.results[n, rho][0] for n in sizes]
+            bars = [e.stderr for e in errors]
+            curves.append(Curve(f"ETKF, inflation {rho:g}", sizes, [e.mean for e in errors], bars))
+        error, ends = self.exact[0], (MEMBERS[0], MEMBERS[-1])
+        curves.append(Curve("RFM-Kalman = MAP", (sizes[0], sizes[-1]), (error.mean,) * 2, (error.stderr,) * 2))
+        slow = [n for n in MEMBERS if f"ETKF {n} paper's" in seconds]
+        times = [
+            Curve("ETKF, N_e x N_e form", slow, [seconds[f"ETKF {n} paper's"] for n in slow]),
+            Curve("ETKF, best form", MEMBERS, [seconds[f"ETKF {n} best"] for n in MEMBERS]),
+            *(Curve(method, ends, (seconds[method],) * 2) for method in ("RFM-Kalman", "MAP+Laplace")),
+        ]
+        self.out.figure(
+            name,
+            Panel("Final-time field error", "ensemble size", "L2 error (bars: standard error)", curves),
+            Panel("Core time, 20 steps", "ensemble size", "processor seconds", times),
+        )
 
 
 def best_inflation(tuning: Streams, n_members: int, centred: bool = False) -> float:
@@ -170,62 +211,45 @@ def time_table(stream: Stream, rounds: int, largest: int = 1000) -> dict[str, fl
 
 
 def run(out: Outcome, effort: Effort, progress: Progress) -> None:
-    paper = EXPERIMENT.expected
     spaces = [heat_space(HEAT, seed) for seed in HEAT.seeds]
     progress(0.02, "exact filter and stacked solve")
-    streams = streams_of(nested(spaces, effort.seeds))
-    exact = exact_study(streams)
-    lines = [Line(f"{name}, {e.by_seed.size} seeds", e, t, EXACT) for name, (e, t) in exact.items()]
-    for name, (error, tr) in exact.items():
-        out.predicts(f"{name}: field L2 error", paper["error"], error, 1e-6, paper_spread=paper["error spread"])
-        out.predicts(f"{name}: trace", paper["trace"], tr, 1e-9)
+    table = Comparison(out, streams_of(nested(spaces, effort.seeds)), 48 if effort.quick else 96)
     quantity = "MAP+Laplace = RFM-Kalman: mean and covariance, relative"
-    out.below(quantity, 1e-11, map_difference([row[0] for row in streams]), "rounding of two exact routes")
-
-    used, ours = first_records(streams, exact["RFM-Kalman"], 48 if effort.quick else 96)
-    lines.append(ours)
+    table.add_exact(EXACT, ("RFM-Kalman", "MAP+Laplace"), quantity, "rounding of two exact routes")
     sizes = (50, 100, 1000) if effort.quick else MEMBERS
     tuning = streams_of(nested(spaces, 12, TUNING_SEEDS))
-    results: dict[tuple[int, float], Study] = {}
     for i, n in enumerate(sizes):
         progress(0.15 + 0.55 * i / len(sizes), f"ETKF, {n} members")
         tuned = best_inflation(tuning, n)
         for rho in sorted({1.0, tuned, 1.05}):
             # Above r members every ensemble gives nearly the same answer: one draw of it says as much as three.
-            results[n, rho] = etkf_study(used, n, rho, ENSEMBLES if n <= 100 else 1)
-            published = PUBLISHED[n > 50] if rho == 1.05 else ("", "", "")
-            label = f"ETKF {n}, inflation {rho:g}{' (tuned)' if rho == tuned else ''}"
-            lines.append(Line(label, *results[n, rho], published))
-        error, tr = results[n, 1.05]
-        key, unit = ("etkf 50", 1e-5) if n == 50 else ("etkf 100", 1e-6)
-        quantity, spread = f"ETKF {n}, inflation 1.05", paper[f"{key} spread"]
-        out.predicts(f"{quantity}: error", paper[f"{key} error"], error, unit, paper_spread=spread)
-        out.predicts(f"{quantity}: trace", paper[f"{key} trace"], tr, 1e-9)
+            table.add_etkf(n, rho, ENSEMBLES if n <= 100 else 1, PUBLISHED[n > 50], rho == tuned)
+        key, unit = ("etkf 50 ", 1e-5) if n == 50 else ("etkf 100 ", 1e-6)
+        judge_pair(out, f"ETKF {n}, inflation 1.05", "error", table.results[n, 1.05], key, (unit, 1e-9))
     progress(0.7, "ETKF at its best")
     rho = best_inflation(tuning, 50, centred=True)
     out.report(
         f"ETKF 50, started on the prior mean, tuned inflation {rho:g}: error",
-        etkf_study(used, 50, rho, centred=True)[0],
+        etkf_study(table.used, 50, rho, centred=True)[0],
         note="The ETKF at its best with fewer members than coefficients: a sample moved onto the prior mean.",
     )
-    plain, inflated = results[sizes[-1], 1.0][0], results[sizes[-1], 1.05][0]
-    gap = np.abs(plain.by_seed - ours.error.by_seed).max() / ours.error.mean
+    error, plain, inflated = (own[0] for own in (table.exact, table.results[1000, 1.0], table.results[1000, 1.05]))
+    gap = np.abs(plain.by_seed - error.by_seed).max() / error.mean
     out.below(
-        f"ETKF {sizes[-1]} without inflation against the exact filter: largest difference of errors",
+        "ETKF 1000 without inflation against the exact filter: largest difference of errors",
         0.01,
         gap,
         "only the sampled prior differs, and it has hardly any weight left",
     )
     out.shrinks.append(
         "Above r members the ETKF is the Kalman filter of its sample times the inflation: without inflation the "
-        f"errors of ETKF {sizes[-1]} differ from the exact filter's by at most {gap:.0e} of them. The published "
-        f"plateau ({inflated.mean / ours.error.mean:.2f} of the exact error here) is the inflation alone."
+        f"errors of ETKF 1000 differ from the exact filter's by at most {gap:.0e} of them. The published "
+        f"plateau ({inflated.mean / error.mean:.2f} of the exact error here) is the inflation alone."
     )
     progress(0.8, "timing")
-    seconds = time_table(streams[0][0], *((15, 200) if effort.quick else (60, 1000)))
+    seconds = time_table(table.streams[0][0], *((15, 200) if effort.quick else (60, 1000)))
     _judge_times(out, seconds, effort.quick)
-    lines_table(out, lines)
-    draw_results(out, "heat_benchmark", results, sizes, ours.error, seconds)
+    table.show("heat_benchmark", seconds)
 
 
 def _judge_times(out: Outcome, seconds: dict[str, float], quick: bool) -> None:
@@ -264,34 +288,6 @@ def _judge_times(out: Outcome, seconds: dict[str, float], quick: bool) -> None:
     out.tables.append(Table(caption, ("method", *forms), tuple(body)))
 
 
-def draw_results(
-    out: Outcome,
-    name: str,
-    results: dict[tuple[int, float], Study],
-    sizes: tuple[int, ...],
-    exact: Sample,
-    seconds: dict[str, float],
-) -> None:
-    """Errors against ensemble size, and times as far as they were measured."""
-    errors = {rho: [results[n, rho][0] for n in sizes] for rho in (1.05, 1.0)}
-    curves = [
-        Curve(f"ETKF, inflation {rho:g}", sizes, [e.mean for e in own], [e.stderr for e in own])
-        for rho, own in errors.items()
-    ]
-    curves.append(Curve("RFM-Kalman = MAP", (sizes[0], sizes[-1]), (exact.mean,) * 2, (exact.stderr,) * 2))
-    slow, ends = [n for n in MEMBERS if f"ETKF {n} paper's" in seconds], (MEMBERS[0], MEMBERS[-1])
-    times = [
-        Curve("ETKF, N_e x N_e form", slow, [seconds[f"ETKF {n} paper's"] for n in slow]),
-        Curve("ETKF, best form", MEMBERS, [seconds[f"ETKF {n} best"] for n in MEMBERS]),
-        *(Curve(method, ends, (seconds[method],) * 2) for method in ("RFM-Kalman", "MAP+Laplace")),
-    ]
-    out.figure(
-        name,
-        Panel("Final-time field error", "ensemble size", "L2 error (bars: standard error)", curves),
-        Panel("Core time, 20 steps", "ensemble size", "processor seconds", times),
-    )
-
-
 EXPERIMENT = Experiment(
     name="heat",
     title="Under-observed streaming heat (Table 2)",
@@ -304,7 +300,7 @@ EXPERIMENT = Experiment(
     },
     expected={
         "error": 3.44e-4,
-        "error spread": 1.0e-4,
+        "spread": 1.0e-4,
         "trace": 1.84e-7,
         "etkf 50 error": 1.27e-3,
         "etkf 50 spread": 0.52e-3,

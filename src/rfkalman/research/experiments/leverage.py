@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...certificates import leverage as cert
-from .base import Effort, Experiment, Outcome, Progress, bar_panel
+from ._figures import bar_panel
+from .base import Effort, Experiment, Outcome, Progress
 from .draws import ADVECTION, FLOOR, GAMMA, HEAT, VANILLA, cell_centres
 from .streaming import heat_space
 

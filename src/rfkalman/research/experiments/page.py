@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from ...pictures.strokes import picture
 from ...report import save
 from ...report.page import page, render
-from ...report.strokes import picture
 from .base import Outcome, Row
-from .catalogue import find
 from .summary import summarise
 
 
@@ -82,8 +81,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def as_text(outcome: Outcome) -> str:
     """One table for a terminal or a log."""
-    experiment = find([outcome.experiment])[0]
-    lines = [f"{experiment.title}  [{outcome.experiment}, {outcome.seconds:.1f} s]"]
+    lines = [f"{outcome.experiment.title}  [{outcome.experiment.name}, {outcome.seconds:.1f} s]"]
     width = max(len(row.quantity) for row in outcome.rows)
     for row in outcome.rows:
         error = f" (se {number(row.stderr)})" if row.stderr is not None else ""
@@ -121,7 +119,7 @@ def as_markdown(outcomes: Sequence[Outcome], title: str, command: str = "") -> s
         for heading, sentences in summary.sections():
             lines += [f"**{heading}**", "", *(f"- {sentence}" for sentence in sentences), ""]
     for outcome in outcomes:
-        experiment = find([outcome.experiment])[0]
+        experiment = outcome.experiment
         lines += [f"## {experiment.title}", "", f"`{experiment.name}`; {experiment.source}.", ""]
         rows = [[cell.replace("|", "\\|") for cell in _cells(row)] for row in outcome.rows]
         lines += [*_markdown_table(_HEAD, rows), ""]
@@ -142,7 +140,7 @@ def as_html(outcomes: Sequence[Outcome], command: str, seeds: int) -> str:
     """One file that needs nothing else: no script, no network request, pictures inside."""
     sections = []
     for outcome in outcomes:
-        experiment = find([outcome.experiment])[0]
+        experiment = outcome.experiment
         body = render(
             "reproduce/outcome.html",
             experiment=experiment,

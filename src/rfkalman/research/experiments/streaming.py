@@ -23,11 +23,11 @@ from ...core.streams import stream as random_stream
 from ...core.streams import streams
 from ...filters import ensemble, kalman
 from ...filters.kalman import Analysis
-from .base import Sample
+from .base import Outcome, Sample
 from .draws import FLOOR, GAMMA, ORDER, SQUARE, Draws
 from .truth import bumps
 
-_Belief = TypeVar("_Belief")
+_T = TypeVar("_T")
 Item = tuple[rk.LinearStep | None, rk.Observation, FloatArray]
 Pairs = list[list[tuple[rk.WhitenedSpace, int]]]  # (space, seed), one row per draw
 
@@ -95,34 +95,35 @@ class Stream:
     sensors: FloatArray  #: (n_times, N_o, 2)
 
 
+def places_and_noise(seed: int, n_obs: int = N_OBS, sigma: float = SIGMA) -> tuple[FloatArray, FloatArray]:
+    """Sensors (n_times, N_o, 2), redrawn at every time, and the noise of their readings."""
+    rngs = streams(seed, "sensors", "noise")
+    places = MARGIN + (1.0 - 2.0 * MARGIN) * rngs["sensors"].random((N_TIMES, n_obs, 2))
+    return places, sigma * rngs["noise"].standard_normal((N_TIMES, n_obs))
+
+
 def draw_stream(
     space: rk.WhitenedSpace,
     seed: int,
     *,
     n_obs: int = N_OBS,
     sigma: float = SIGMA,
-    n_times: int = N_TIMES,
-    step: rk.LinearStep | None = None,
     truth: Callable[[FloatArray, int], FloatArray] | None = None,
 ) -> Stream:
     """Readings of one seed: of the projected bumps evolved in the space, or of ``truth(x, n)`` after n steps.
 
     The prior holds at time 0 and the first readings are one step later, n = 1 to
-    n_times. Sensors and noise come from streams of their own, so that methods and
+    N_TIMES. Sensors and noise come from streams of their own, so that methods and
     bases with the same seed see the same places and the same errors.
     """
-    rngs = streams(seed, "sensors", "noise")
-    F = euler_step(space) if step is None else step
-    z = initial_coefficients(space)
+    places, noise = places_and_noise(seed, n_obs, sigma)
+    step, z = euler_step(space), initial_coefficients(space)
+    rows = space(places.reshape(-1, 2)).reshape(N_TIMES, n_obs, space.rank)
     items: list[Item] = []
-    places = MARGIN + (1.0 - 2.0 * MARGIN) * rngs["sensors"].random((n_times, n_obs, 2))
-    noise = sigma * rngs["noise"].standard_normal((n_times, n_obs))
-    H_all = space(places.reshape(-1, 2)).reshape(n_times, n_obs, space.rank)
-    for n in range(n_times):
-        z = F.apply(z)
-        H = H_all[n]
+    for n, H in enumerate(rows):
+        z = step.apply(z)
         clean = H @ z if truth is None else truth(places[n], n + 1)
-        items.append((F, rk.Observation(H, std=sigma), clean + noise[n]))
+        items.append((step, rk.Observation(H, std=sigma), clean + noise[n]))
     return Stream(tuple(items), frozen(z), frozen(places))
 
 
@@ -136,9 +137,14 @@ def nested(spaces: Sequence[rk.WhitenedSpace], n_seeds: int, first: int = 0) -> 
     return [[(spaces[j], first + j + k * i) for i in range(n_seeds // k)] for j in range(k)]
 
 
-def sampled(pairs: Pairs, of: Callable[[rk.WhitenedSpace, int], float]) -> Sample:
-    """A quantity of (space, seed) over all pairs."""
-    return Sample(np.array([[of(space, seed) for space, seed in row] for row in pairs]))
+def over(rows: Sequence[Sequence[_T]], of: Callable[[_T], object]) -> FloatArray:
+    """A quantity of every seed of every draw: (n_draws, n_seeds), and the shape of the quantity."""
+    return np.array([[of(item) for item in row] for row in rows])
+
+
+def samples(rows: Sequence[Sequence[_T]], of: Callable[[_T], object]) -> list[Sample]:
+    """The same of several quantities, each as a sample."""
+    return [Sample(values) for values in np.moveaxis(over(rows, of), -1, 0)]
 
 
 @lru_cache(maxsize=64)
@@ -147,7 +153,7 @@ def initial_coefficients(space: rk.WhitenedSpace) -> FloatArray:
     return frozen(np.array(space.project(bumps)))
 
 
-def last(results: Iterator[_Belief]) -> _Belief:
+def last(results: Iterator[_T]) -> _T:
     """What a filter gives after the whole record."""
     (final,) = deque(results, maxlen=1)
     return final
@@ -195,6 +201,21 @@ def etkf_final(stream: Stream, n_members: int, inflation: float, seed: int, cent
     if centred:
         start = replace(start, mean=prior.mean)
     return last(ensemble.run(start, stream.items, inflation=inflation))
+
+
+def error_and_trace(stream: Stream, belief: rk.Gaussian) -> tuple[float, float]:
+    """L2 error of the mean and trace of the covariance at the last time."""
+    return float(np.linalg.norm(belief.mean - stream.truth)), trace(belief.root)
+
+
+def judge_pair(
+    out: Outcome, label: str, what: str, found: Sequence[Sample], key: str, units: tuple[float, float]
+) -> None:
+    """Final errors and traces against the published ones; ``units`` of their last digits."""
+    paper, (error, tr) = out.experiment.expected, found
+    spread = paper[f"{key}spread"]
+    out.predicts(f"{label}: {what}", paper[f"{key}error"], error, units[0], paper_spread=spread)
+    out.predicts(f"{label}: trace", paper[f"{key}trace"], tr, units[1])
 
 
 def trace(root: FloatArray) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .base import Outcome, Row
-from .catalogue import find
 
 #: The paper's positioning table ("Positioning against the closest prior work") and what the library has of each row.
 POSITIONING: tuple[tuple[str, str, bool, str], ...] = (
@@ -22,32 +22,19 @@ POSITIONING: tuple[tuple[str, str, bool, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The head of a report.
+class Summary(NamedTuple):
+    """The head of a report."""
 
-    Attributes
-    ----------
-    judged, checks : tuple of Row
-        Numbers with a published value, and our own checks.
-    missed : tuple of (Row, str)
-        Judged numbers that are not reproduced, and why if it was found.
-    inferred : tuple of (Row, str)
-        Judged numbers from which a setting was inferred, and which.
-    shrinks : tuple of str
-        What is left of claims of the paper.
-    """
-
-    judged: tuple[Row, ...]
-    checks: tuple[Row, ...]
-    missed: tuple[tuple[Row, str], ...]
-    inferred: tuple[tuple[Row, str], ...]
-    shrinks: tuple[str, ...]
+    judged: list[Row]  #: numbers with a published value
+    checks: list[Row]  #: our own checks
+    missed: list[tuple[Row, str]]  #: judged numbers that are not reproduced, and why if it was found
+    inferred: list[tuple[Row, str]]  #: judged numbers from which a setting was inferred, and which
+    shrinks: list[str]  #: what is left of claims of the paper
 
     @property
-    def unexpected(self) -> tuple[Row, ...]:
+    def unexpected(self) -> list[Row]:
         """What fails and is not a known miss: an own check, or a published number without a reason."""
-        return (*(row for row, why in self.missed if not why), *(row for row in self.checks if not row.holds))
+        return [*(row for row, why in self.missed if not why), *(row for row in self.checks if not row.holds)]
 
     @property
     def head(self) -> str:
@@ -73,18 +60,17 @@ class Summary:
         settings: dict[str, list[str]] = {}
         for row, what in self.inferred:
             settings.setdefault(what, []).append(f"{row.experiment}: {row.quantity}")
-        here = [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if have]
-        missing = [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if not have]
-        names = dict.fromkeys(row.experiment for row in self.judged)
-        found = [
-            f"{name}: {sum(bool(r.holds) for r in own)} of {len(own)}"
-            for name in names
-            for own in [[r for r in self.judged if r.experiment == name]]
-        ]
+        here, missing = (
+            [f"{name} ({kind}): {where}." for name, kind, have, where in POSITIONING if have is wanted]
+            for wanted in (True, False)
+        )
+        names = Counter(row.experiment for row in self.judged)
+        held = Counter(row.experiment for row in self.judged if row.holds)
+        found = [f"{name}: {held[name]} of {n}" for name, n in names.items()]
         return [
             ("Reproduced", [", ".join(found) + "."] if found else ["No published number in these experiments."]),
             ("Not reproduced", lost or ["Nothing."]),
-            ("What shrank", list(self.shrinks) or ["Nothing in these experiments."]),
+            ("What shrank", self.shrinks or ["Nothing in these experiments."]),
             (
                 "Settings inferred from judged numbers",
                 [f"{what}: from {', '.join(rows)}." for what, rows in settings.items()]
@@ -97,17 +83,16 @@ class Summary:
 
 def summarise(outcomes: Sequence[Outcome]) -> Summary:
     """Count and sort the rows of some outcomes."""
-    judged, checks, missed, inferred = [], [], [], []
-    for outcome in outcomes:
-        experiment = find([outcome.experiment])[0]
-        for row in outcome.rows:
-            if row.kind == "check":
-                checks.append(row)
-            elif row.kind == "judged":
-                judged.append(row)
-                if not row.holds:
-                    missed.append((row, experiment.misses.get(row.quantity, "")))
-                elif row.quantity in experiment.inferred:
-                    inferred.append((row, experiment.inferred[row.quantity]))
-    shrinks = tuple(sentence for outcome in outcomes for sentence in outcome.shrinks)
-    return Summary(tuple(judged), tuple(checks), tuple(missed), tuple(inferred), shrinks)
+    rows = [(outcome.experiment, row) for outcome in outcomes for row in outcome.rows]
+    judged = [(experiment, row) for experiment, row in rows if row.kind == "judged"]
+    return Summary(
+        judged=[row for _, row in judged],
+        checks=[row for _, row in rows if row.kind == "check"],
+        missed=[(row, experiment.misses.get(row.quantity, "")) for experiment, row in judged if not row.holds],
+        inferred=[
+            (row, experiment.inferred[row.quantity])
+            for experiment, row in judged
+            if row.holds and row.quantity in experiment.inferred
+        ],
+        shrinks=[sentence for outcome in outcomes for sentence in outcome.shrinks],
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ...core.checks import FloatArray, as_count, frozen
+from ...core.checks import FloatArray, as_count, as_finite, assign, frozen
 from ...core.errors import ValueRangeError
+from ...core.pieces import grid_points
 from ...domains import Box
 
 #: Digits that the factor e^(b.x / 2 nu) may cost: rounding of 1e-16 then stays below 1e-8 of the field.
@@ -37,7 +40,7 @@ class SineSeries:
     amplitudes : (K, ..., K) array
         a_k(0), one axis per coordinate, k = 1, 2, ...
     diffusivity : float
-    velocity : (d,) array
+    velocity : (d,) array, optional
     dt : float, optional
         Amplitudes are divided by (1 + dt lambda_k) per step, the implicit
         Euler scheme of the paper's reference; exact in time without it.
@@ -46,14 +49,16 @@ class SineSeries:
     box: Box
     amplitudes: FloatArray
     diffusivity: float = 1.0
-    velocity: FloatArray | None = None
+    velocity: Any = None  # as given, then (d,)
     dt: float | None = None
 
     def __post_init__(self) -> None:
+        b = np.zeros(self.box.dimension) if self.velocity is None else self.velocity
+        assign(self, velocity=as_finite("velocity", b, (self.box.dimension,), "Give one component per axis."))
         lost = math.log10(math.e) * self._stretch
         if lost > _DIGITS:
             raise ValueRangeError(
-                f"velocity {np.asarray(self.velocity).tolist()} at diffusivity {self.diffusivity:g} gives a Peclet "
+                f"velocity {self.velocity.tolist()} at diffusivity {self.diffusivity:g} gives a Peclet "
                 f"number of {2.0 * self._stretch:.3g}: the series is multiplied by exp(b.x / 2 nu), which spans "
                 f"{lost:.0f} of 16 digits ({_DIGITS:.0f} at most, a Peclet "
                 f"number of {2.0 * _DIGITS / math.log10(math.e):.0f}). "
@@ -62,14 +67,13 @@ class SineSeries:
             )
 
     @property
-    def _flow(self) -> FloatArray:
-        """b, (d,); zero where there is none."""
-        return np.zeros(self.box.dimension) if self.velocity is None else self.velocity
-
-    @property
     def _stretch(self) -> float:
         """Logarithm of the span of e^(b.x / 2 nu) over the box: half the Peclet number."""
-        return float(np.abs(self._flow) @ self.box.side) / (2.0 * self.diffusivity)
+        return float(np.abs(self.velocity) @ self.box.side) / (2.0 * self.diffusivity)
+
+    def _factor(self, x: FloatArray) -> FloatArray:
+        """e^(b.x / 2 nu) at points, (N,), from the lower corner."""
+        return np.asarray(np.exp(0.5 * (x - self.box.lower) @ self.velocity / self.diffusivity))
 
     @classmethod
     def of(
@@ -78,32 +82,27 @@ class SineSeries:
         function: Callable[[FloatArray], FloatArray],
         n_modes: int = 48,
         diffusivity: float = 1.0,
-        velocity: FloatArray | None = None,
+        velocity: ArrayLike | None = None,
         dt: float | None = None,
     ) -> SineSeries:
         """The series of an initial field u0(x); Gauss-Legendre with two points per mode and 32 more."""
         K = as_count("n_modes", n_modes)
-        d = box.dimension
+        empty = cls(box, np.zeros((K,) * box.dimension), float(diffusivity), velocity, dt)
         s, w = np.polynomial.legendre.leggauss(2 * K + 32)
         s, w = 0.5 * (s + 1.0), 0.5 * w
-        grid = np.stack(np.meshgrid(*[s] * d, indexing="ij"), axis=-1).reshape(-1, d)
-        x = box.lower + grid * box.side
-        drift = None if velocity is None else frozen(np.array(velocity, dtype=np.float64))
-        values = np.asarray(function(x), dtype=np.float64)
-        if drift is not None:
-            values = values * np.exp(-0.5 * (x - box.lower) @ drift / diffusivity)
-        a: FloatArray = values.reshape((len(s),) * d)
+        x = box.lower + grid_points([s] * box.dimension) * box.side
+        a = (np.asarray(function(x), dtype=np.float64) / empty._factor(x)).reshape((len(s),) * box.dimension)
         rows = 2.0 * w * np.sin(np.pi * np.outer(np.arange(1, K + 1), s))
-        for axis in range(d):
+        for axis in range(box.dimension):
             a = np.moveaxis(np.tensordot(rows, a, axes=(1, axis)), 0, axis)
-        return cls(box, frozen(np.ascontiguousarray(a)), float(diffusivity), drift, dt)
+        return replace(empty, amplitudes=frozen(np.ascontiguousarray(a)))
 
     @property
     def rates(self) -> FloatArray:
         """Decay rates lambda_k of the modes, same shape as the amplitudes."""
         squares = np.square(np.arange(1, self.amplitudes.shape[0] + 1) * np.pi)
         along = [self.diffusivity * (squares / side**2) for side in self.box.side]
-        flow = float(self._flow @ self._flow) / (4.0 * self.diffusivity)
+        flow = float(self.velocity @ self.velocity) / (4.0 * self.diffusivity)
         return np.asarray(np.sum(np.meshgrid(*along, indexing="ij"), axis=0) + flow)
 
     def __call__(self, x: FloatArray, t: float, rate: int = 0) -> FloatArray:
@@ -116,7 +115,7 @@ class SineSeries:
             a = self.amplitudes * (1.0 + self.dt * lam) ** -round(t / self.dt)
         a = a * (-lam) ** rate
         u = self._sum(a, x)
-        if self.velocity is not None and rate == 0:
+        if self.velocity.any() and rate == 0:
             self._require_enough_modes(a, t)
         return u
 
@@ -146,7 +145,7 @@ class SineSeries:
         for axis in range(1, s.shape[1]):
             waves = np.sin(s[:, axis : axis + 1] * k)
             out = np.einsum("nk,nkm->nm", waves, out.reshape(len(s), K, -1))
-        return np.asarray(out[:, 0] * np.exp(0.5 * (points - self.box.lower) @ self._flow / self.diffusivity))
+        return np.asarray(out[:, 0] * self._factor(points))
 
 
 def bumps(x: FloatArray) -> FloatArray:

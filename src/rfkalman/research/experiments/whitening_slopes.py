@@ -65,7 +65,7 @@ def run(out: Outcome, effort: Effort, progress: Progress) -> None:
             traces[i, draw] = [trace(space, n, rngs["filter"]) for n in SENSORS]
     deviations, tr = slopes(SENSORS, grams), slopes(SENSORS, traces)
     published = "the paper's range of fitted slopes, its middle shown as the paper's"
-    paper = EXPERIMENT.expected
+    paper = out.experiment.expected
     for name, quantity, own in (("gram", "Gram deviation", deviations), ("trace", "posterior trace", tr)):
         low, high = paper[f"{name} low"], paper[f"{name} high"]
         out.between(f"{quantity}: mean slope in N_o", low, high, own, published, paper=0.5 * (low + high))

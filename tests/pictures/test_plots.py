@@ -15,7 +15,7 @@ from scipy.special import ndtri
 import rfkalman as rk
 from rfkalman import report
 from rfkalman.core.errors import MissingExtraError, ShapeError, ValueRangeError
-from rfkalman.report import plots
+from rfkalman.pictures import plots
 
 pytest.importorskip("matplotlib")
 

@@ -23,7 +23,6 @@ from ..core.checks import FloatArray, as_array, as_count, as_finite, as_number, 
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import symmetrise
 from ..domains.base import Domain
-from ..model.field import Field
 from ..space.space import WhitenedSpace
 from ..statespace.values import half_width
 from .strokes import (
@@ -55,6 +54,8 @@ from .strokes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ..model.field import Field
 
 #: Points along the longest side of a picture: finer than the eye at 4 inches, cheap for any rank.
 PICTURE = {1: 401, 2: 141, 3: 81}

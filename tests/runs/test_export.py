@@ -32,13 +32,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 import rfkalman as rk
 from rfkalman.core.checks import EPS
 from rfkalman.core.errors import ExportError, MissingExtraError, TimeError, ValueRangeError
-from rfkalman.io import _export_plan
-from rfkalman.io._export_cf import axis_names, udunits
-from rfkalman.io._export_plan import iso, make_grid
-from rfkalman.io.export import export, readings_to_frame, to_xarray
 from rfkalman.job import Clock, Labels, OutputPlan, SensorTable, Setup
 from rfkalman.model.field import exceedance
 from rfkalman.problem import Problem
+from rfkalman.runs import maps
+from rfkalman.runs.cf import axis_names, udunits
+from rfkalman.runs.export import export, readings_to_frame, to_xarray
+from rfkalman.runs.maps import iso, make_grid
 from rfkalman.runs.session import Run, run
 
 HOUR = 3_600_000_000_000
@@ -131,7 +131,7 @@ class Fields:
         self.space, self.base = space, rng.standard_normal(space.rank)
         self.root = 0.3 * rng.standard_normal((space.rank, space.rank))
         self.analysis_times = HOUR * np.arange(1, n_times + 1)
-        self.meta, self.versions, self.counts = {}, {}, {"used": 0}
+        self.meta, self.versions = {}, {}
         self.asked: list[int] = []
         names = ("x", "y", "z")[: domain.dimension]
         shown = {"title": "", "field": "head", "unit": "m", "length_unit": "m", "axes": names, "time_unit": "h"}
@@ -149,8 +149,8 @@ class Fields:
         self.asked.append(t_ns)
         return rk.Field(self.space, rk.Gaussian(self.base * (t_ns / HOUR), root=self.root), t_ns / HOUR)
 
-    def strips(self, sensors: Any) -> list[Any]:
-        return []
+    def readings(self) -> Iterator[Any]:
+        return iter(())
 
     def unknowns_over_time(self) -> dict[str, Any]:
         return {}
@@ -301,7 +301,7 @@ def test_a_relative_clock_gives_plain_durations(pump, tmp_path, suffix):
 
 
 def test_the_zarr_store_is_chunked_by_time_with_one_file_of_metadata(city, tmp_path, monkeypatch):
-    monkeypatch.setattr(_export_plan, "_CHUNK", 2 * 31 * 41)
+    monkeypatch.setattr(maps, "_CHUNK", 2 * 31 * 41)
     (path,) = export(city.record, city.setup, tmp_path / "a.zarr")
     group = zarr.open_group(str(path), mode="r")
     assert group.metadata.consolidated_metadata is not None
@@ -396,7 +396,7 @@ def test_strips_and_unknowns_are_those_of_the_record(soil, tmp_path):
 
 def test_strips_do_not_depend_on_how_many_are_read_at_a_time(soil, tmp_path, monkeypatch):
     whole = export(soil.record, soil.setup, tmp_path / "a.csv", resolution=2)[1].read_text()
-    monkeypatch.setattr("rfkalman.io.export_tables._READINGS", 1)
+    monkeypatch.setattr("rfkalman.runs.record._AT_ONCE", 1)
     assert export(soil.record, soil.setup, tmp_path / "b.csv", resolution=2)[1].read_text() == whole
 
 
@@ -613,7 +613,7 @@ def test_times_may_be_written_in_many_ways(soil):
         pd.DatetimeIndex(["2024-03-31T02:00"]),
         [pd.Timestamp("2024-03-31T02:00Z")],
     ):
-        assert _export_plan.chosen_times(given, soil.record, soil.setup).tolist() == [t], given
+        assert maps.chosen_times(given, soil.record, soil.setup).tolist() == [t], given
 
 
 @pytest.mark.parametrize(
@@ -636,7 +636,7 @@ def test_a_time_that_is_none_is_refused(soil, given, complaint):
 
 def test_durations_are_for_relative_clocks(pump):
     for given in ([timedelta(seconds=90)], np.array([90], dtype="timedelta64[s]"), [90_000_000_000]):
-        assert _export_plan.chosen_times(given, pump.record, pump.setup).tolist() == [90_000_000_000]
+        assert maps.chosen_times(given, pump.record, pump.setup).tolist() == [90_000_000_000]
     with pytest.raises(TimeError, match="durations"):
         to_xarray(pump.record, pump.setup, times=["2024-01-01T00:00Z"])
 
@@ -650,9 +650,9 @@ def test_a_run_without_analyses_has_no_default_times():
 def test_maps_do_not_depend_on_blocks_nor_on_what_is_kept(city, monkeypatch):
     """Basis values are evaluated in blocks of points and kept between times only where they fit."""
     whole = to_xarray(city.record, city.setup).load()
-    monkeypatch.setattr(_export_plan, "_ROWS", 7)
+    monkeypatch.setattr(maps, "_ROWS", 7)
     for kept in (0, 1 << 20):
-        monkeypatch.setattr(_export_plan, "_KEPT", kept)
+        monkeypatch.setattr(maps, "_KEPT", kept)
         assert_is_the_field(to_xarray(city.record, city.setup).load(), city.record, ("east", "north"), (20.5,))
     assert_is_the_field(whole, city.record, ("east", "north"), (20.5,))
 
@@ -668,7 +668,7 @@ def test_what_is_too_large_is_refused_before_anything_is_computed(cube, tmp_path
     ):
         with pytest.raises(ValueRangeError, match=complaint):
             export(cube, cube.setup, tmp_path / "a.nc", **options)
-    monkeypatch.setattr("rfkalman.io.export_tables.MAX_ROWS", 1000)
+    monkeypatch.setattr("rfkalman.runs.export.MAX_ROWS", 1000)
     with pytest.raises(ValueRangeError, match="1584 lines"):
         export(cube, cube.setup, tmp_path / "a.csv")
     assert cube.asked == [] and list(tmp_path.iterdir()) == []
@@ -749,7 +749,7 @@ def test_each_time_is_computed_once_and_in_order(tmp_path):
 
 def test_memory_does_not_grow_with_the_number_of_times(tmp_path, monkeypatch):
     """A slab of 201 x 101 points takes 0.16 MB; forty of them at once would show."""
-    monkeypatch.setattr(_export_plan, "_CHUNK", 1)
+    monkeypatch.setattr(maps, "_CHUNK", 1)
     made = Fields(rk.Box([0.0, 0.0], [2.0, 1.0]), rk.DirichletSine(3), 4)
 
     def peak(suffix: str, n: int) -> int:

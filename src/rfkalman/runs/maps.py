@@ -1,11 +1,11 @@
-"""What an export computes: a regular grid over the domain, a list of times, and the values there, slab by slab."""
+"""Maps of a run: a regular grid over the domain, a list of times, and the values there, time by time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -15,12 +15,14 @@ from ..core.checks import FloatArray, IntArray, as_count, as_finite, frozen
 from ..core.errors import TimeError, ValueRangeError
 from ..core.pieces import row_blocks
 from ..domains.base import Domain
+from ..io.timestamps import TimeRule, Zone
 from ..job import Clock, Setup
-from ..model.field import Field, exceedance
+from ..model.field import exceedance, moments
+from ..space.space import Basis
 from ..statespace.values import half_width
-from .timestamps import TimeRule, Zone
+from .record import RunRecord
 
-#: Points of a grid, whether inside the domain or not; a slab of them is held in memory.
+#: Points of a grid, whether inside the domain or not; a map of them is held in memory.
 MAX_POINTS = 1 << 24
 #: Times of one export.
 MAX_TIMES = 100_000
@@ -32,30 +34,8 @@ DEFAULT_TIMES = 100
 #: Basis values at all points are kept between times up to this many numbers (128 MiB); beyond, evaluated each time.
 _KEPT = 1 << 24
 _ROWS = 8192
-_BLOCK = 65536
 #: Several times are gathered until this many numbers of each map are at hand: a file of tiny chunks is slow to read.
 _CHUNK = 1 << 16
-
-
-# -- what is needed of a run -------------------------------------------------------------------------------------------
-
-
-class Record(Protocol):
-    """The record of a run, as far as an export reads it; ``rfkalman.runs.RunRecord`` is one."""
-
-    @property
-    def setup(self) -> Setup: ...
-    @property
-    def meta(self) -> Mapping[str, str]: ...
-    @property
-    def versions(self) -> Mapping[str, str]: ...
-    @property
-    def counts(self) -> Mapping[str, int]: ...
-    @property
-    def analysis_times(self) -> IntArray: ...
-    def field_at(self, t_ns: int, /) -> Field: ...
-    def strips(self, sensors: Sequence[str | int], /) -> Sequence[Any]: ...
-    def unknowns_over_time(self) -> Mapping[str, Any]: ...
 
 
 # -- where -------------------------------------------------------------------------------------------------------------
@@ -69,22 +49,17 @@ class Grid:
     ----------
     lines : tuple of (n_i,) array
         Coordinates along each axis of the domain, in the order of the domain (x, y, z).
-    inside : (n,) bool array
-        Which points lie in the domain, in C order of the *reversed* axes (z, y, x), as maps are stored.
+    places : (n,) int array
+        The points in the domain, by their place in C order of the *reversed* axes (z, y, x), as maps are stored.
     """
 
     lines: tuple[FloatArray, ...]
-    inside: NDArray[np.bool_]
+    places: NDArray[np.intp]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Points along each axis in the order of storage: the last axis of the domain first."""
         return tuple(len(line) for line in reversed(self.lines))
-
-    @property
-    def size(self) -> int:
-        """All points."""
-        return int(self.inside.size)
 
     def points(self, places: NDArray[np.intp]) -> FloatArray:
         """Coordinates (n, d) of points by their place in storage."""
@@ -111,23 +86,17 @@ def make_grid(domain: Domain, resolution: int) -> Grid:
             f"{MAX_POINTS}. Choose a smaller resolution."
         )
     lines = tuple(frozen(np.linspace(a, b, k)) for a, b, k in zip(domain.lower, domain.upper, counts, strict=True))
-    grid = Grid(lines, np.ones(size, dtype=np.bool_))
-    for some in row_blocks(size, _BLOCK):
-        grid.inside[some] = domain.contains(grid.points(np.arange(some.start, some.stop)))
-    grid.inside.flags.writeable = False
-    return grid
+    whole = Grid(lines, np.arange(size))
+    inside = [domain.contains(whole.points(whole.places[some])) for some in row_blocks(size, _ROWS)]
+    return Grid(lines, np.flatnonzero(np.concatenate(inside)))
 
 
 # -- when --------------------------------------------------------------------------------------------------------------
 
 
-def chosen_times(times: Any, record: Record, setup: Setup) -> IntArray:
+def chosen_times(times: Any, record: RunRecord, setup: Setup) -> IntArray:
     """UTC nanoseconds in increasing order, each once: those given, or those of the output plan, or the analyses."""
-    if times is not None:
-        found = _given_times(times, setup.clock)
-    else:
-        found = _planned_times(record, setup)
-    found = np.unique(found)
+    found = np.unique(_planned_times(record, setup) if times is None else _given_times(times, setup.clock))
     if found.size == 0:
         raise TimeError("times is empty; give at least one time, or None for those of the output plan.")
     if found.size > MAX_TIMES:
@@ -135,15 +104,13 @@ def chosen_times(times: Any, record: Record, setup: Setup) -> IntArray:
     start = setup.clock.from_model(setup.model.start)
     if found[0] < start:
         raise TimeError(
-            f"times begins with {iso(int(found[0]), None)}, before the start of the run at {iso(start, None)}; "
-            "there is no field before it."
-            if not setup.clock.relative
-            else f"times begins with {found[0]} ns, before the start of the run at {start} ns."
+            f"times begins with {setup.time_text(int(found[0]))}, before the start of the run at "
+            f"{setup.time_text(start)}; there is no field before it."
         )
     return found
 
 
-def _planned_times(record: Record, setup: Setup) -> IntArray:
+def _planned_times(record: RunRecord, setup: Setup) -> IntArray:
     plan, done = setup.output, record.analysis_times
     if plan.map_times_ns:
         return np.array(plan.map_times_ns, dtype=np.int64)
@@ -156,17 +123,13 @@ def _planned_times(record: Record, setup: Setup) -> IntArray:
             raise ValueRangeError(
                 f"output.every asks for {last - first + 1} maps; an export holds at most {MAX_TIMES}. Give times."
             )
-        if last >= first:
-            return start + every * np.arange(first, last + 1, dtype=np.int64)
-        return done[-1:]
-    keep = np.unique(np.linspace(0, done.size - 1, min(DEFAULT_TIMES, done.size)).round().astype(np.int64))
+        return start + every * np.arange(first, last + 1, dtype=np.int64) if last >= first else done[-1:]
+    keep = np.linspace(0, done.size - 1, min(DEFAULT_TIMES, done.size)).round().astype(np.int64)
     return done[keep]
 
 
 def _given_times(times: Any, clock: Clock) -> IntArray:
-    listed = [times] if isinstance(times, (str, datetime, int, np.generic)) else times
-    if not isinstance(listed, (list, tuple)):
-        listed = np.asarray(listed)
+    listed = times if isinstance(times, (list, tuple)) else np.atleast_1d(np.asarray(times))
     rule = TimeRule(zone=None if clock.zone is None else Zone(clock.zone))
     return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
 
@@ -177,6 +140,8 @@ def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
             "times are floats; give UTC nanoseconds as whole numbers (setup.clock.from_model turns model time into "
             "them), numpy datetime64, or texts such as '2024-03-31T12:00Z'."
         )
+    if isinstance(value, timedelta):
+        value = np.timedelta64(value)
     if isinstance(value, np.timedelta64 if clock.relative else np.datetime64):
         if np.isnat(value):
             raise TimeError("times contains NaT, which is no time.")
@@ -184,17 +149,14 @@ def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
     # numpy counts its timedeltas among the integers.
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
         return int(value)
-    if not clock.relative and isinstance(value, (str, datetime)):
-        text = value if isinstance(value, str) else value.isoformat()
-        found = rule.parse(text.strip())
+    if isinstance(value, (str, datetime)) and not clock.relative:
+        found = rule.parse(str(value).strip())
         if isinstance(found, int):
             return found
         raise TimeError(
             f"times: {value!r:.60} cannot be used ({found}); write it like '2024-03-31T12:00Z', with a zone unless the "
             "problem names one."
         )
-    if clock.relative and isinstance(value, timedelta):
-        return (value // timedelta(microseconds=1)) * 1000
     wanted = "durations (whole nanoseconds, timedelta)" if clock.relative else "UTC nanoseconds, datetimes or ISO texts"
     raise TimeError(f"times must be {wanted}; got {value!r:.60}.")
 
@@ -217,100 +179,63 @@ def iso(t_ns: int, zone: str | None) -> str:
 # -- what --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Maps:
-    """Everything that was asked for, checked: where, when and which quantities."""
+    """What was asked for, checked and filled up from the output plan: where, when, which quantities; and their values.
 
-    record: Record
-    setup: Setup
-    grid: Grid
-    times_ns: IntArray
-    thresholds: FloatArray
-    level: float | None
+    Values are computed time by time; basis values at the points are reused where they fit.
+    """
 
-    @classmethod
-    def plan(
-        cls, record: Record, setup: Setup, times: Any, resolution: int | None, thresholds: Any, level: float | None
-    ) -> Maps:
-        """Check the request, and fill it up from the output plan of the problem."""
-        given = setup.output.thresholds if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=float))
-        values = frozen(np.unique(as_finite("thresholds", given, (None,))))
-        if level is not None:
-            half_width(level)  # refuses what is no probability
-        when = chosen_times(times, record, setup)
-        domain = setup.model.space.pde.domain
-        grid = make_grid(domain, setup.output.resolution if resolution is None else resolution)
-        total = when.size * grid.size * (2 + values.size + (0 if level is None else 2))
+    def __init__(
+        self, record: RunRecord, setup: Setup, times: Any, resolution: int | None, thresholds: Any, level: float | None
+    ) -> None:
+        plan = setup.output
+        given = plan.thresholds if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=float))
+        self.record, self.setup, self.level = record, setup, level
+        self.thresholds = frozen(np.unique(as_finite("thresholds", given, (None,))))
+        self._half_width = None if level is None else half_width(level)
+        self.times_ns = chosen_times(times, record, setup)
+        self.grid = make_grid(setup.space.pde.domain, plan.resolution if resolution is None else resolution)
+        self._kept: list[tuple[slice, FloatArray]] | None = None
+        size = int(np.prod(self.grid.shape))
+        #: Numbers of all maps of one time.
+        self.per_time = size * (2 + self.thresholds.size + (0 if level is None else 2))
+        total = self.times_ns.size * self.per_time
         if total > MAX_VALUES:
             raise ValueRangeError(
-                f"{when.size} times of {grid.size} points make {total} numbers; an export holds at most {MAX_VALUES}. "
-                "Give fewer times or a smaller resolution."
+                f"{self.times_ns.size} times of {size} points make {total} numbers; an export holds at most "
+                f"{MAX_VALUES}. Give fewer times or a smaller resolution."
             )
-        return cls(record, setup, grid, when, values, level)
-
-    @property
-    def per_chunk(self) -> int:
-        """How many times are stored together."""
-        return int(min(max(1, _CHUNK // self.grid.size), self.times_ns.size))
-
-
-class Slabs:
-    """The values of the maps, time by time; basis values at the points are reused where they fit."""
-
-    def __init__(self, maps: Maps) -> None:
-        self.maps = maps
-        self._places = np.flatnonzero(maps.grid.inside)
-        self._kept: dict[int, FloatArray] = {}
-        self._rank = -1
-
-    def at(self, t_ns: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and std at the points inside the domain, each (n_inside,)."""
-        field = self.maps.record.field_at(int(t_ns))
-        basis, belief, n = field.basis, field.belief, self._places.size
-        if belief.dim != self._rank:
-            self._kept, self._rank = {}, belief.dim
-        keep = n * belief.dim <= _KEPT
-        mean, std = np.empty(n), np.empty(n)
-        for some in row_blocks(n, _ROWS):
-            Psi = self._kept.get(some.start)
-            if Psi is None:
-                Psi = basis(self.maps.grid.points(self._places[some]))
-                if keep:
-                    self._kept[some.start] = Psi
-            mean[some] = Psi @ belief.mean
-            rows = Psi @ belief.root
-            std[some] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        return mean, std
+        #: How many times are stored together.
+        self.per_chunk = int(min(max(1, _CHUNK // size), self.times_ns.size))
 
     def quantities(self, t_ns: int) -> dict[str, FloatArray]:
-        """mean, std, lower, upper (n_inside,) and exceedance (n_thresholds, n_inside), as far as asked for."""
-        mean, std = self.at(t_ns)
+        """At the points in the domain: mean, std, lower, upper (n,) and exceedance (n_thresholds, n), where wanted."""
+        field = self.record.field_at(t_ns)
+        mean, std = np.empty((2, self.grid.places.size))
+        for some, Psi in self._basis_values(field.basis):
+            mean[some], std[some] = moments(Psi, field.belief)
         found = {"mean": mean, "std": std}
-        if self.maps.level is not None:
-            half = half_width(self.maps.level) * std
+        if self._half_width is not None:
+            half = self._half_width * std
             found |= {"lower": mean - half, "upper": mean + half}
-        if self.maps.thresholds.size:
-            found["exceedance"] = exceedance(mean, std, self.maps.thresholds)
+        if self.thresholds.size:
+            found["exceedance"] = exceedance(mean, std, self.thresholds)
         return found
+
+    def _basis_values(self, basis: Basis) -> Iterable[tuple[slice, FloatArray]]:
+        places = self.grid.places
+        made = ((some, basis(self.grid.points(places[some]))) for some in row_blocks(places.size, _ROWS))
+        if places.size * basis.rank > _KEPT:
+            return made
+        if self._kept is None:
+            self._kept = list(made)
+        return self._kept
 
     def grids(self, t_ns: int) -> dict[str, FloatArray]:
         """The same on the whole grid, (..., n_z, n_y, n_x), NaN outside the domain."""
-        grid = self.maps.grid
         found = {}
         for name, values in self.quantities(t_ns).items():
-            whole = np.full((*values.shape[:-1], grid.size), np.nan)
-            whole[..., self._places] = values
-            found[name] = whole.reshape(*values.shape[:-1], *grid.shape)
+            whole = np.full((*values.shape[:-1], *self.grid.shape), np.nan)
+            whole.reshape(*values.shape[:-1], -1)[..., self.grid.places] = values
+            found[name] = whole
         return found
-
-    def chunks(self) -> Iterator[tuple[slice, dict[str, FloatArray]]]:
-        """Stored together: a slice of the times, and each map with time as its last-but-space axis."""
-        times, d = self.maps.times_ns, len(self.maps.grid.lines)
-        for some in row_blocks(times.size, self.maps.per_chunk):
-            slabs = [self.grids(t) for t in times[some].tolist()]
-            yield some, {name: np.stack([s[name] for s in slabs], axis=-d - 1) for name in slabs[0]}
-
-    @property
-    def points(self) -> FloatArray:
-        """Coordinates of the points inside, (n_inside, d)."""
-        return self.maps.grid.points(self._places)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
-from typing import Any
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from ..job import Clock
-from ._export_plan import Maps, iso
+from .maps import Maps, iso
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Variable:
-    """An array of a file: name, dimensions, attributes, and its values unless they come later."""
+class Coordinate(NamedTuple):
+    """Values along one dimension, and what they are."""
 
-    name: str
+    values: NDArray[Any]
+    attrs: dict[str, str]
+
+
+class Variable(NamedTuple):
+    """A map over these dimensions, and what it is; its values come time by time."""
+
     dims: tuple[str, ...]
-    attrs: dict[str, Any]
-    values: NDArray[Any] | None = None
+    attrs: dict[str, str]
 
 
 # -- units -------------------------------------------------------------------------------------------------------------
@@ -148,27 +151,20 @@ def moment(t_ns: int, clock: Clock, gap: str = " ") -> str:
     return f"{(t_ns - clock.origin_ns) / unit_ns:.12g}{gap}{unit}"
 
 
-def _time(maps: Maps) -> Variable:
+def _time(maps: Maps) -> Coordinate:
     when, clock = maps.times_ns, maps.setup.clock
     if clock.relative:
         unit, unit_ns = duration(clock)
-        values = (when - clock.origin_ns) / unit_ns
-        return Variable("time", ("time",), {"long_name": "time since the start", "units": unit}, values)
+        return Coordinate((when - clock.origin_ns) / unit_ns, {"long_name": "time since the start", "units": unit})
     # The coarsest unit in which every time is a whole number: no rounding, and readers without nanoseconds can follow.
-    sizes = {"seconds": 1_000_000_000, "milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}
+    sizes = {"seconds": _SECOND, "milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}
     unit, size = next((name, size) for name, size in sizes.items() if not (when % size).any())
-    attrs = {
-        "standard_name": "time",
-        "long_name": "time (UTC)",
-        "axis": "T",
-        "units": f"{unit} since 1970-01-01 00:00:00",
-        "calendar": "standard",
-    }
-    return Variable("time", ("time",), attrs, when // size)
+    attrs = {"standard_name": "time", "long_name": "time (UTC)", "axis": "T"}
+    return Coordinate(when // size, attrs | {"units": f"{unit} since 1970-01-01 00:00:00", "calendar": "standard"})
 
 
-def _axis(name: str, place: int, unit: str, values: NDArray[Any]) -> Variable:
-    attrs: dict[str, Any] = {"long_name": name.replace("_", " ")} | _unit_attributes(unit)
+def _axis_attributes(name: str, place: int, unit: str) -> dict[str, str]:
+    attrs = {"long_name": name.replace("_", " ")} | _unit_attributes(unit)
     vertical = _VERTICAL.get(name.lower())
     if vertical is not None:
         attrs |= {"axis": "Z", "positive": vertical}
@@ -176,90 +172,81 @@ def _axis(name: str, place: int, unit: str, values: NDArray[Any]) -> Variable:
             attrs["standard_name"] = name.lower()
     elif place < 2:
         attrs["axis"] = "XY"[place]
-    return Variable(name, (name,), attrs, values)
+    return attrs
 
 
-def coordinates(maps: Maps) -> list[Variable]:
+def coordinates(maps: Maps) -> dict[str, Coordinate]:
     """time, the axes of the domain (last first, as maps are stored) and the thresholds."""
-    labels, lines = maps.setup.labels, maps.grid.lines
-    names = axis_names(labels.axes)
-    axes = [_axis(name, i, labels.length_unit, lines[i]) for i, name in enumerate(names)]
-    found = [_time(maps), *reversed(axes)]
+    labels, found = maps.setup.labels, {"time": _time(maps)}
+    for i, name in reversed(list(enumerate(axis_names(labels.axes)))):
+        found[name] = Coordinate(maps.grid.lines[i], _axis_attributes(name, i, labels.length_unit))
     if maps.thresholds.size:
         attrs = {"long_name": f"threshold of {labels.field}"} | _unit_attributes(labels.unit)
-        found.append(Variable("threshold", ("threshold",), attrs, maps.thresholds))
+        found["threshold"] = Coordinate(maps.thresholds, attrs)
     return found
 
 
-def maps_of(maps: Maps) -> list[Variable]:
-    """mean, std, and as far as asked for lower, upper and exceedance; their values come slab by slab."""
+# -- maps --------------------------------------------------------------------------------------------------------------
+
+
+def variables(maps: Maps) -> dict[str, Variable]:
+    """mean, std, and as far as asked for lower, upper and exceedance."""
     labels = maps.setup.labels
     dims = ("time", *reversed(axis_names(labels.axes)))
     unit, spread = _unit_attributes(labels.unit), _unit_attributes(labels.unit, difference=True)
-    name = labels.field.strip().lower().replace(" ", "_")
-    standard = name if name in _STANDARD and unit["units"] in _TEMPERATURES else None
-    ends = () if maps.level is None else ("lower", "upper")
-    point = "time: point"
-    mean = {
-        "long_name": f"{labels.field}, posterior mean",
-        **unit,
-        "cell_methods": f"{point} realization: mean",
-        "ancillary_variables": " ".join(("std", *ends)),
-    }
-    std = {
-        "long_name": f"{labels.field}, posterior standard deviation",
-        **spread,
-        "cell_methods": f"{point} realization: standard_deviation",
-    }
-    if standard is not None:
+    found: dict[str, Variable] = {}
+
+    def add(name: str, about: str, unit: dict[str, str], method: str = "") -> None:
+        attrs = {"long_name": f"{labels.field}, {about}", **unit, "cell_methods": f"time: point{method}"}
+        found[name] = Variable(dims, attrs)
+
+    add("mean", "posterior mean", unit, " realization: mean")
+    add("std", "posterior standard deviation", spread, " realization: standard_deviation")
+    if maps.level is not None:
+        for end in ("lower", "upper"):
+            add(end, f"{end} end of the central {100 * maps.level:g} % credible interval", unit)
+    mean, std = found["mean"].attrs, found["std"].attrs
+    mean["ancillary_variables"] = " ".join(name for name in found if name != "mean")
+    standard = labels.field.strip().lower().replace(" ", "_")
+    if standard in _STANDARD and unit["units"] in _TEMPERATURES:
         mean["standard_name"], std["standard_name"] = standard, f"{standard} standard_error"
-    found = [Variable("mean", dims, mean), Variable("std", dims, std)]
-    for end in ends:
-        text = f"{labels.field}, {end} end of the central {100 * (maps.level or 0.0):g} % credible interval"
-        found.append(Variable(end, dims, {"long_name": text, **unit, "cell_methods": point}))
     if maps.thresholds.size:
-        attrs = {
-            "long_name": f"probability that {labels.field} exceeds the threshold",
-            "units": "1",
-            "cell_methods": point,
-        }
-        found.append(Variable("exceedance", ("threshold", *dims), attrs))
+        attrs = {"long_name": f"probability that {labels.field} exceeds the threshold", "units": "1"}
+        found["exceedance"] = Variable(("threshold", *dims), attrs | {"cell_methods": "time: point"})
     return found
 
 
-def band_names(maps: Maps) -> list[str]:
-    """mean, std, lower, upper, exceedance_25, ...: what the bands of a file are, as far as asked for."""
-    ends = [] if maps.level is None else ["lower", "upper"]
+def bands(maps: Maps) -> dict[str, dict[str, str]]:
+    """What tables and images hold side by side, and what it is: mean, std, lower, upper, exceedance_25, ..."""
+    labels = maps.setup.labels
+    found = {name: variable.attrs for name, variable in variables(maps).items() if name != "exceedance"}
     shown = [f"{value:g}" for value in maps.thresholds]
     if len(set(shown)) < len(shown):
         shown = [repr(float(value)) for value in maps.thresholds]
-    return ["mean", "std", *ends, *(f"exceedance_{text}" for text in shown)]
+    for text in shown:
+        about = f"probability that {labels.field} exceeds {text} {udunits(labels.unit)[0]}"
+        found[f"exceedance_{text}"] = {"long_name": about, "units": "1"}
+    return found
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------
-
-
-def version() -> str:
-    """Version of this library."""
-    try:
-        return metadata.version("rfkalman")
-    except metadata.PackageNotFoundError:  # pragma: no cover - a source tree on the path, never installed
-        return "(not installed)"
+def program() -> str:
+    """This library and its version."""
+    return f"rfkalman {version('rfkalman')}"
 
 
 def global_attributes(maps: Maps, crs: int | None = None) -> dict[str, str]:
     """Conventions, title, source, history with version and configuration hash, and the problem itself."""
     record, setup = maps.record, maps.setup
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    history = f"{now} exported by rfkalman {version()} from a run of the configuration sha256:{setup.hash}"
+    history = f"{now} exported by {program()} from a run of the configuration sha256:{setup.hash}"
     made = record.meta.get("created_ns")
     if made is not None:
-        began = iso(int(made) // 1_000_000_000 * 1_000_000_000, None)
+        began = iso(int(made) // _SECOND * _SECOND, None)
         history = f"{began} run by rfkalman {record.versions.get('rfkalman', '?')}\n{history}"
     found = {
         "Conventions": "CF-1.10",
         "title": setup.labels.title or setup.labels.field,
-        "source": f"rfkalman {version()}: Kalman filter of a linear partial differential equation with sensor readings",
+        "source": f"{program()}: Kalman filter of a linear partial differential equation with sensor readings",
         "history": history,
         "comment": "mean and std are of the field given all readings up to each time; after the last analysis they are "
         "a forecast. Points outside the domain are NaN.",

@@ -1,24 +1,17 @@
-"""Maps as GeoTIFF: one file per time, a band per quantity, the place on Earth in GeoKeys."""
+"""What makes an image a GeoTIFF: the place on Earth in GeoKeys, and what its bands are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-import numpy as np
-
-from ..core.checks import missing_extra
 from ..core.errors import ValueRangeError
-from ._export_cf import band_names, moment, udunits, version
-from ._export_files import Scratch, explained
-from ._export_plan import Maps, Slabs
+from .cf import bands, moment
+from .maps import Maps
 
-Progress = Callable[[float], object]
-#: Files of one export.
-MAX_FILES = 10_000
+#: A tag as tifffile takes it: number, type, count, value, once.
+Tag = tuple[int, str, int, Any, bool]
 _METRES = {"mm": 0.001, "cm": 0.01, "dm": 0.1, "m": 1.0, "dam": 10.0, "hm": 100.0, "km": 1000.0} | {
     f"{prefix}{name}{s}": factor
     for prefix, factor in (("milli", 0.001), ("centi", 0.01), ("", 1.0), ("kilo", 1000.0))
@@ -49,8 +42,8 @@ def as_epsg(crs: Any) -> int:
     return code
 
 
-def georeference(maps: Maps, crs: int | None) -> tuple[float, tuple[int, ...]]:
-    """Factor from the unit of length to the unit of the CRS, and the GeoKeys; refuses what cannot be placed."""
+def placed(maps: Maps, crs: int | None) -> list[Tag]:
+    """The tags that say where the pixels lie; refuses what cannot be placed."""
     labels, d = maps.setup.labels, len(maps.grid.lines)
     if d != 2:
         raise ValueRangeError(f"a GeoTIFF holds maps of two axes; this domain has {d}. Write NetCDF, Zarr or CSV.")
@@ -78,70 +71,32 @@ def georeference(maps: Maps, crs: int | None) -> tuple[float, tuple[int, ...]]:
     directory = [1, 1, 0, len(keys)]
     for key, value in sorted(keys):
         directory += [key, 0, 1, value]
-    return factor, tuple(directory)
-
-
-def write_tiffs(maps: Maps, target: Path, crs: int | None, scratch: Scratch, progress: Progress) -> None:
-    """Write a file per time; of several the names have the time in them."""
-    try:
-        import tifffile
-    except ImportError as error:
-        raise missing_extra("tifffile", "export", "Writing GeoTIFF") from error
-    factor, keys = georeference(maps, crs)
     x, y = (factor * line for line in maps.grid.lines)
     dx, dy = (float((line[-1] - line[0]) / (line.size - 1)) for line in (x, y))
     # Values are those at points; a pixel is the cell around its point, so the corner lies half a cell outside.
     corner = (0.0, 0.0, 0.0, float(x[0]) - 0.5 * dx, float(y[-1]) + 0.5 * dy, 0.0)
-    names, slabs, targets = band_names(maps), Slabs(maps), _targets(maps, target)
-    # All names first: a file in the way shows before anything was computed.
-    parts = [scratch.file(place) for place in targets]
-    for i, (t, place, part) in enumerate(zip(maps.times_ns.tolist(), targets, parts, strict=True)):
-        bands = [grid.reshape(-1, *maps.grid.shape) for grid in slabs.grids(t).values()]
-        with explained(place), open(part, "wb") as stream:
-            # North up, NaN where there is no data.
-            tifffile.imwrite(
-                stream,
-                np.concatenate(bands)[:, ::-1, :].astype(np.float32),
-                planarconfig="separate",
-                photometric="minisblack",
-                compression="zlib",
-                metadata=None,
-                extrasamples=["unspecified"] * (len(names) - 1),
-                extratags=[
-                    (_PIXEL_SCALE, "d", 3, (dx, dy, 0.0), True),
-                    (_TIEPOINT, "d", 6, corner, True),
-                    (_GEO_KEYS, "H", len(keys), keys, True),
-                    (_GDAL_METADATA, "s", 0, _metadata(maps, t, names), True),
-                    (_GDAL_NODATA, "s", 0, "nan", True),
-                ],
-                software=f"rfkalman {version()}",
-            )
-        progress((i + 1) / len(targets))
+    return [
+        (_PIXEL_SCALE, "d", 3, (dx, dy, 0.0), True),
+        (_TIEPOINT, "d", 6, corner, True),
+        (_GEO_KEYS, "H", len(directory), tuple(directory), True),
+        (_GDAL_NODATA, "s", 0, "nan", True),
+    ]
 
 
-def _targets(maps: Maps, target: Path) -> list[Path]:
-    if maps.times_ns.size == 1:
-        return [target]
-    if maps.times_ns.size > MAX_FILES:
-        raise ValueRangeError(f"{maps.times_ns.size} times make as many files; at most {MAX_FILES}. Give fewer times.")
-    clock = maps.setup.clock
-    stamps = [moment(t, clock, "") for t in maps.times_ns.tolist()]
-    if not clock.relative:
-        stamps = [stamp.replace("-", "").replace(":", "") for stamp in stamps]
-    return [target.with_name(f"{target.stem}_{stamp}{target.suffix}") for stamp in stamps]
-
-
-def _metadata(maps: Maps, t_ns: int, names: list[str]) -> str:
-    """What GDAL shows: names and units of the bands, the time, the configuration."""
-    labels, unit = maps.setup.labels, udunits(maps.setup.labels.unit)[0]
-    when = moment(t_ns, maps.setup.clock)
-    items = {"TITLE": labels.title, "FIELD": labels.field, "TIME": when, "CONFIGURATION_SHA256": maps.setup.hash}
+def described(maps: Maps, t_ns: int) -> Tag:
+    """The tag that GDAL shows: names and units of the bands, the time, the configuration."""
+    labels, setup = maps.setup.labels, maps.setup
+    items = {
+        "TITLE": labels.title,
+        "FIELD": labels.field,
+        "TIME": moment(t_ns, setup.clock),
+        "CONFIGURATION_SHA256": setup.hash,
+    }
     lines = [f'<Item name="{name}">{_ascii(value)}</Item>' for name, value in items.items()]
-    for i, name in enumerate(names):
-        of = "1" if name.startswith("exceedance") else unit
+    for i, (name, attrs) in enumerate(bands(maps).items()):
         lines.append(f'<Item name="DESCRIPTION" sample="{i}" role="description">{_ascii(name)}</Item>')
-        lines.append(f'<Item name="UNITTYPE" sample="{i}" role="unittype">{_ascii(of)}</Item>')
-    return "<GDALMetadata>\n" + "\n".join(lines) + "\n</GDALMetadata>"
+        lines.append(f'<Item name="UNITTYPE" sample="{i}" role="unittype">{_ascii(attrs["units"])}</Item>')
+    return (_GDAL_METADATA, "s", 0, "<GDALMetadata>\n" + "\n".join(lines) + "\n</GDALMetadata>", True)
 
 
 def _ascii(text: str) -> str:
