@@ -220,7 +220,6 @@ class Wedge(CellDomain):
 
     volume = property(lambda self: 0.5 * self.size**2)
     _nodes = property(lambda self: self.size * np.array([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]]))
-    _volumes = property(lambda self: np.array([self.volume]))
 
     def _facet_nodes(self, natives):
         corners = self._nodes[0]

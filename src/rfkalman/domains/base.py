@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_count, as_finite, assign, frozen
+from ..core.checks import FloatArray, as_count, assign, frozen
 from ..core.codec import Table
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from ..core.pieces import grid_points, row_blocks
@@ -244,9 +244,6 @@ class Corner:
     direction: float
     reach: float
     parts: tuple[str, str]
-
-    def __post_init__(self) -> None:
-        assign(self, vertex=as_finite("vertex", self.vertex, (2,)))
 
 
 class Domain(Table, sort="domain is"):

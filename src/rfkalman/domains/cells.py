@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray
 from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, raised
 from .pieces import SimplexPieces, simplices_within
-from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, triangle_groups
+from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, simplex_volumes, triangle_groups
 
 #: Angles within this of pi are straight: the digits of a vertex allow no more.
 _STRAIGHT = 1e-6
@@ -61,9 +61,9 @@ class CellDomain(Domain):
         """Nodes of the cells relative to ``lower``, (m, k, d)."""
 
     @property
-    @abstractmethod
     def _volumes(self) -> FloatArray:
         """Volumes of the cells, (m,)."""
+        return simplex_volumes(self._nodes)
 
     @abstractmethod
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:

@@ -57,7 +57,6 @@ class Polygon(CellDomain):
     _rings: tuple[FloatArray, ...] = field(init=False, repr=False)
     _shape: Any = field(init=False, repr=False)
     _nodes: FloatArray = field(init=False, repr=False)
-    _volumes: FloatArray = field(init=False, repr=False)
 
     kind: ClassVar[str] = "polygon"
 
@@ -83,8 +82,7 @@ class Polygon(CellDomain):
         shapely.prepare(shape)
         assign(self, exterior=frozen(rings[0]), holes=tuple(frozen(ring) for ring in rings[1:]))
         triangles = frozen(_triangulated(shapely, shape, local))
-        assign(self, _rings=tuple(frozen(ring) for ring in local), _shape=shape)
-        assign(self, _nodes=triangles, _volumes=frozen(simplex_volumes(triangles)))
+        assign(self, _rings=tuple(frozen(ring) for ring in local), _shape=shape, _nodes=triangles)
         self._bound(lower, upper)
 
     @property

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -249,10 +249,11 @@ def facet_rule(groups: Sequence[Group], origin: FloatArray, volume: float) -> Bo
 
     measure = 0.0
     for group in groups:
-        for _, jacobian, weights in group.chunks(65536):
+        # One point will do on straight facets; weights sum to 1 / t! but for rounding, and they need not carry that.
+        straight = not group.is_second_order
+        few = Group(group.nodes, group.xi[:1], group.weights[:1]) if straight else group
+        for _, jacobian, weights in few.chunks(65536):
             stretch = np.linalg.norm(area_vectors(jacobian), axis=-1)
-            # Weights sum to 1 / t! but for rounding, and straight facets need not carry that.
-            straight = not group.is_second_order
             measure += float(stretch.sum() / jacobian.shape[-1] if straight else (stretch @ weights).sum())
     return BoundaryRule(_count(groups), volume, blocks, measure)
 
@@ -307,30 +308,21 @@ def triangle_groups(triangles: FloatArray, singular: NDArray[np.bool_], wave: Fl
     return groups
 
 
+#: Simplices that a cut at the middles of all edges leaves, by vertices and then middles in the order of ``EDGES``: one
+#: at each vertex, and what is between them. The octahedron in a tetrahedron is cut along one of its diagonals.
+_CHILDREN = {
+    1: ((0, 2), (2, 1)),
+    2: ((0, 3, 5), (3, 1, 4), (5, 4, 2), (3, 4, 5)),
+    3: (
+        *((0, 4, 6, 7), (4, 1, 5, 8), (6, 5, 2, 9), (7, 8, 9, 3)),
+        *((6, 8, 4, 7), (6, 8, 7, 9), (6, 8, 9, 5), (6, 8, 5, 4)),
+    ),
+}
+
+
 def children(v: FloatArray) -> FloatArray:
     """Simplices (m, d + 1, d) cut at the middles of their edges, (m, 2^d, d + 1, d)."""
-
-    def middle(i: int, j: int) -> FloatArray:
-        return np.asarray(0.5 * (v[:, i] + v[:, j]))
-
-    corner = [v[:, i] for i in range(v.shape[1])]
-    cuts: list[tuple[FloatArray, ...]]
-    if v.shape[1] == 2:
-        cuts = [(corner[0], middle(0, 1)), (middle(0, 1), corner[1])]
-    elif v.shape[1] == 3:
-        a, b, c = middle(0, 1), middle(1, 2), middle(2, 0)
-        cuts = [(corner[0], a, c), (a, corner[1], b), (c, b, corner[2]), (a, b, c)]
-    else:
-        ab, ac, ad, bc, bd, cd = (middle(i, j) for i, j in combinations(range(4), 2))
-        # A tetrahedron at each corner; the octahedron between them is cut along the diagonal from ac to bd.
-        cuts = [
-            (corner[0], ab, ac, ad),
-            (ab, corner[1], bc, bd),
-            (ac, bc, corner[2], cd),
-            (ad, bd, cd, corner[3]),
-            (ac, bd, ab, ad),
-            (ac, bd, ad, cd),
-            (ac, bd, cd, bc),
-            (ac, bd, bc, ab),
-        ]
-    return np.stack([np.stack(cell, axis=1) for cell in cuts], axis=1)
+    d = v.shape[1] - 1
+    a, b = np.array(EDGES[d]).T
+    nodes = np.concatenate([v, 0.5 * (v[:, a] + v[:, b])], axis=1)
+    return np.asarray(nodes[:, np.array(_CHILDREN[d])])

@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -442,14 +441,14 @@ def times_window(
     values *= window[:, None]
 
 
-def product_jet(lines: Sequence[Pair], slopes: bool = True) -> Pair:
-    """The product of functions of one coordinate each, given with their slopes, and (if asked) its gradient."""
-
-    def product(axis: int) -> FloatArray:
-        return reduce(np.multiply, [line[int(i == axis)] for i, line in enumerate(lines)])
-
-    values = product(-1)
-    return values, np.stack([product(i) for i in range(len(lines))]) if slopes else np.empty((0, *values.shape))
+def product_jet(lines: Iterable[Pair], shape: tuple[int, ...], axes: int) -> Pair:
+    """The product of functions of one coordinate each, given with their slopes, and its gradient along some axes."""
+    values, gradients = np.ones(1), np.ones((axes, *shape))
+    for axis, (value, slope) in enumerate(lines):
+        values = values * value if axis else value
+        for i, along_axis in enumerate(gradients):
+            along_axis *= slope if i == axis else value
+    return values, gradients
 
 
 #: Largest slope of the step, attained at 1/2.

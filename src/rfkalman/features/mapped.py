@@ -243,8 +243,7 @@ class Mapped(Recipe):
         ends = None if own is None else own.image(domain.lower, domain.upper)
         jacobian = self.jacobian if own is None else own.jacobian
         assert jacobian is not None
-        grid = Box(domain.lower, domain.upper).grid(_GRID[domain.dimension - 1])
-        y, J = _checked(self.forward, jacobian, grid[domain.contains(grid)])
+        y, J = _checked(self.forward, jacobian, domain.grid(_GRID[domain.dimension - 1]))
         stretch = np.abs(J).max(axis=0)
         low, high = (y.min(axis=0), y.max(axis=0)) if ends is None else ends
         if ends is None and not isinstance(domain, Box):

@@ -197,7 +197,11 @@ class TanhMap(_NetworkMap):
 
     def activate(self, z: FloatArray, slopes: bool) -> Pair:
         np.tanh(z, out=z)
-        slope = self.scale * (1.0 - z * z) if slopes else z
+        slope = z
+        if slopes:
+            slope = z * z
+            np.subtract(1.0, slope, out=slope)
+            slope *= self.scale
         z *= self.scale
         return z, slope
 

@@ -74,9 +74,11 @@ class Patches(Recipe):
 
     def bind(self, domain: Domain) -> PatchMap:
         counts = per_axis("counts", self.counts, domain.dimension)
-        kept, maps = [], []
+        width, kept, maps = domain.side / np.array(counts), [], []
         for number, cell in enumerate(np.ndindex(counts)):
-            lower, upper = _support(domain.lower, domain.side, counts, self.overlap, cell)
+            # The closed box outside of which the window of the cell vanishes.
+            lower = domain.lower + np.maximum(np.array(cell) - 0.5 * self.overlap, 0.0) * width
+            upper = domain.lower + np.minimum(np.array(cell) + 1 + 0.5 * self.overlap, counts) * width
             if domain.meets(lower, upper):
                 kept.append(number)
                 # Keyed by the cell: neither dropped patches nor their order shift a draw.
@@ -85,16 +87,6 @@ class Patches(Recipe):
 
 
 patches = Patches
-
-
-def _support(
-    lower: FloatArray, side: FloatArray, counts: Sequence[int], overlap: float, cell: Sequence[int]
-) -> tuple[FloatArray, FloatArray]:
-    """The closed box outside of which the window of a cell vanishes."""
-    width, at = side / np.array(counts), np.array(cell)
-    low = np.maximum(at - 0.5 * overlap, 0.0)
-    high = np.minimum(at + 1 + 0.5 * overlap, counts)
-    return lower + low * width, lower + high * width
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -170,9 +162,8 @@ class PatchMap(FeatureMap):
         position[list(self.kept)] = np.arange(len(self.kept))
         found = []
         for sides in itertools.product((0, 1), repeat=self.dimension):
-            chi, slopes = product_jet(
-                [(window[i], slope[i]) for (_, window, slope), i in zip(axes, sides, strict=True)]
-            )
+            lines = [(window[i], slope[i]) for (_, window, slope), i in zip(axes, sides, strict=True)]
+            chi, slopes = product_jet(lines, (len(x),), self.dimension)
             # One-patch axes name a second cell that does not exist; its window is zero everywhere.
             rows = np.flatnonzero(chi > 0.0)
             cells = tuple(cell[i][rows] for (cell, _, _), i in zip(axes, sides, strict=True))

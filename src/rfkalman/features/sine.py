@@ -127,7 +127,8 @@ class SineMap(FeatureMap):
         return sine.take(columns, axis=1), slope
 
     def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
-        return product_jet([self._tables(x, axis, slopes) for axis in range(self.dimension)], slopes)
+        lines = (self._tables(x, axis, slopes) for axis in range(self.dimension))
+        return product_jet(lines, (len(x), self.n_features), self.dimension if slopes else 0)
 
     def bounds(self) -> Pair:
         # The squared norm of the gradient is affine in each cos^2(k_i pi s_i), which takes all values in [0, 1]
