@@ -24,7 +24,7 @@ from rfkalman.domains.box import BoxPieces
 from rfkalman.features.base import FeatureMap, Recipe
 from rfkalman.filters import kalman
 from rfkalman.model.sensors import Functional
-from rfkalman.online.readings import STATUSES
+from rfkalman.online.readings import MEANINGS, STATUSES
 from rfkalman.physics.conditions import Condition
 from rfkalman.propagators.base import Kernel, Propagator
 from rfkalman.statespace.processes import Process
@@ -249,13 +249,25 @@ def texts() -> dict[str, set[str]]:
     return found
 
 
-def test_a_status_of_a_reading_is_named_in_three_files_at_most():
-    """Its name in online/readings, its mark and its meaning in the report; nothing else asks for it by name."""
-    every = texts()
-    # Two are also plain words elsewhere: a missing extra, a waiting bar.
-    for status in set(STATUSES) - {"used", "missing", "waiting", "outside"}:
-        files = [name for name, strings in every.items() if status in strings and not name.startswith("cli/")]
-        assert len(files) <= 3, (status, files)
+def test_a_status_of_a_reading_is_shown_without_being_known():
+    """Its name and meaning stand in online/readings; the report draws any status, and sums go over all of them."""
+    from rfkalman.job import Clock
+    from rfkalman.pictures.strokes import AxisLabels
+    from rfkalman.report.figures import Artist
+    from rfkalman.report.words import When
+    from rfkalman.runs.record import Strip
+
+    assert tuple(MEANINGS) == STATUSES
+    hour = 3_600_000_000_000
+    artist = Artist(AxisLabels("level", "m", "m", ("x",)), When(Clock("UTC", 0, hour), "h"), 0.9, np.zeros((1, 1)))
+    one = np.ones(3)
+    status = np.array(["used", "toy", "toy"], dtype=object)
+    strip = Strip("A", hour * np.arange(3), one, one, 0.1 * one, status)
+    plain = Strip("A", hour * np.arange(3), one, one, 0.1 * one, np.array(["used"] * 3, dtype=object))
+    assert artist.strip(strip, "").png != artist.strip(plain, "").png
+    assert artist.key(["toy", "used"], "").height > 0
+    named = [name for name, strings in texts().items() if "gated" in strings]
+    assert named == ["online/readings.py", "report/figures.py", "runs/verdict.py"]
 
 
 @pytest.mark.parametrize("key", ["gate", "reorder", "smoothness", "map_every"])

@@ -60,7 +60,7 @@ GAP = 6.0
 SKY, YELLOW, PURPLE = "#56b4e9", "#e69f00", "#cc79a7"
 PROBABILITY = {"cmap": "cividis", "vmin": 0.0, "vmax": 1.0}
 
-#: Marker and colour of every reading that was not used.
+#: Marker and colour of readings that were not used, by status; any other is a star.
 SET_ASIDE: dict[str, tuple[str, str]] = {
     "missing": ("|", "0.35"),
     "out of range": ("^", ORANGE),
@@ -70,6 +70,7 @@ SET_ASIDE: dict[str, tuple[str, str]] = {
     "outside": ("P", SKY),
     "waiting": ("o", "0.6"),
 }
+_OTHER = ("*", "0.35")
 
 
 class Artist:
@@ -290,8 +291,9 @@ class Artist:
             Patch(color=BLUE, alpha=0.25, label=f"{percent(self.level)} band of the prediction"),
             Patch(color="0.92", label="gap between readings"),
         ]
-        for status, (marker, colour) in SET_ASIDE.items():
-            if status in statuses:
+        for status in sorted(statuses, key=[*SET_ASIDE, *statuses].index):
+            if status != "used":
+                marker, colour = SET_ASIDE.get(status, _OTHER)
                 edge: dict[str, Any] = {"mec": colour, "mew": 1.2} if marker == "|" else {"mec": INK, "mew": 0.5}
                 name = f"set aside: {status}" if status != "waiting" else status
                 entries.append(Line2D([], [], color=colour, marker=marker, ls="none", ms=6, label=name, **edge))
@@ -523,10 +525,9 @@ def _dots(ax: Axes, t: FloatArray, y: FloatArray, low: float, high: float) -> No
 def _aside(ax: Axes, status: NDArray[np.object_], t: FloatArray, measured: FloatArray, low: float, high: float) -> None:
     """Readings that were set aside: at their value, or at the edge beyond which it lies."""
     inset = 0.05 * (high - low)
-    for name, (marker, colour) in SET_ASIDE.items():
+    for name in dict.fromkeys(status[status != "used"]):
+        marker, colour = SET_ASIDE.get(name, _OTHER)
         here = np.asarray(status == name, dtype=np.bool_)
-        if not here.any():
-            continue
         value = measured[here]
         shown = np.where(np.isfinite(value), np.clip(value, low + inset, high - inset), low + inset)
         # Few are marked to be found, many to be told apart.
