@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ import rfkalman as rk
 from rfkalman.core.errors import TimeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.io.readings import read_csv
+from rfkalman.problem import Problem
+from rfkalman.problem.templates import example_file
 from rfkalman.runs import Runner, RunRecord
 
 LINES = clean_lines(26)
@@ -185,3 +189,72 @@ def test_the_accounting_adds_up_at_every_moment(tmp_path):
         assert record.counts["waiting"] == 0 and sum(record.counts.values()) == record.arrived
         by_reason = {status: sum(reasons.values()) for status, reasons in record.reasons.items()}
         assert all(record.counts[status] == n for status, n in by_reason.items())
+
+
+def conditioned(wanted):
+    """Fields at these hours given all 26 batches: one joint Gaussian of all states, conditioned once."""
+    column = setup()
+    model, r = column.model, column.model.dim
+    times = sorted({*map(float, range(1, 27)), *wanted})
+    mu, C, last = [model.initial.mean], [[model.initial.cov]], 0.0
+    for k, t in enumerate(times):
+        step = model.step(last, t)
+        row = [step.F @ C[k][j] for j in range(k + 1)]
+        for j in range(k + 1):
+            C[j].append(row[j].T)
+        C.append([*row, step.F @ C[k][k] @ step.F.T + step.Q])
+        mu.append(step.F @ mu[k] + step.g)
+        last = t
+    mean, cov = np.concatenate(mu), np.block(C)
+    A, y, noise = np.zeros((104, mean.size)), np.zeros(104), np.tile(column.sensors.noise_std[:4], 26)
+    for h in range(1, 27):
+        obs = model.observe(column.functional(range(4)), float(h), noise_std=column.sensors.noise_std[:4])
+        rows, at = slice(4 * (h - 1), 4 * h), (1 + times.index(float(h))) * r
+        A[rows, at : at + r] = obs.H
+        y[rows] = [float(line.rsplit(",", 1)[1]) for line in LINES[rows]]
+        y[rows] -= 0.0 if obs.offset is None else obs.offset
+    gain = np.linalg.solve(A @ cov @ A.T + np.diag(noise**2), A @ cov).T
+    post, P = mean + gain @ (y - A @ mean), cov - gain @ A @ cov
+    for t in wanted:
+        part = slice((1 + times.index(t)) * r, (2 + times.index(t)) * r)
+        yield model.field(rk.Gaussian.from_cov(post[part], P[part, part]), t)
+
+
+def test_smoothing_a_run_is_conditioning_on_all_of_its_readings(record):
+    """At analyses, between them, before the first and at the end; in the order asked for.
+
+    1e-8: the joint covariance is solved with a condition of prior to noise variance, about 1e4, squared.
+    """
+    hours = [7.0, 0.5, 7.5, 26.0, 12.0]
+    fields = record.smooth([ORIGIN_NS + round(h * HOUR_NS) for h in hours])
+    assert [field.time for field in fields] == hours
+    for field, wanted in zip(fields, conditioned(hours), strict=True):
+        assert_allclose(field.mean(DEPTHS), wanted.mean(DEPTHS), rtol=1e-8)
+        assert_allclose(field.std(DEPTHS), wanted.std(DEPTHS), rtol=1e-8, atol=1e-12)
+    filtered = record.field_at(ORIGIN_NS + 7 * HOUR_NS)
+    assert np.abs(fields[0].mean(DEPTHS) - filtered.mean(DEPTHS)).max() > 1e-3
+    assert (fields[0].std(DEPTHS) <= filtered.std(DEPTHS) * (1.0 + 1e-9)).all()
+
+
+def test_times_may_be_nanoseconds_dates_or_texts(record):
+    """One moment however it is written; what is no time of this clock is refused with what would be."""
+    t = ORIGIN_NS + 7 * HOUR_NS
+    when = datetime.fromtimestamp(t / 1e9, tz=UTC)
+    one = record.field_at(t).mean(DEPTHS).tobytes()
+    for given in (np.int64(t), when, when.isoformat(), np.datetime64(t, "ns"), when.astimezone(ZoneInfo("Asia/Tokyo"))):
+        assert record.field_at(given).mean(DEPTHS).tobytes() == one
+    with pytest.raises(TimeError, match="times are floats; give UTC nanoseconds"):
+        record.field_at(float(t))
+    with pytest.raises(TimeError, match="UTC nanoseconds, datetimes or ISO texts"):
+        record.field_at(timedelta(hours=7))
+
+
+def test_a_run_is_short_to_look_at_and_draws_itself(tmp_path):
+    """Names and units are those of the problem, the title is the time."""
+    with Problem.from_toml(example_file("soil")).run(folder=tmp_path) as found:
+        assert "used=" in repr(found) and "until='2024-" in repr(found) and len(repr(found)) < 400
+        assert "<table>" in found._repr_html_()
+        figure = found.plot()
+        assert figure.axes[0].get_ylabel() == "temperature [°C]"
+        assert figure.axes[0].get_title().startswith("2024-")
+        assert len(repr(found.setup)) < 400 and "Soil column" in repr(found.setup.problem)

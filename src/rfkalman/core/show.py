@@ -37,7 +37,7 @@ class Shown:
     def _repr_html_(self) -> str:
         rows = "".join(
             f'<tr><th style="text-align:left">{html.escape(name)}</th><td style="text-align:left">'
-            f"{html.escape(short(value, 200))}</td></tr>"
+            f"{html.escape(value if isinstance(value, str) else short(value, 200))}</td></tr>"
             for name, value in self._summary().items()
         )
         return f"<div><b>{html.escape(self._title())}</b><table>{rows}</table>{self._picture()}</div>"

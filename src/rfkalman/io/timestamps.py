@@ -17,9 +17,14 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from ..core.errors import ValueRangeError
+import numpy as np
+
+from ..core.checks import IntArray
+from ..core.errors import TimeError, ValueRangeError
+from ..job.clock import Clock
 from ..job.plan import TableFormat
 from ._reasons import Reason
 from .texts import number
@@ -170,3 +175,55 @@ def _written_offset(zone: str) -> timedelta:
     if hours > 23 or minutes > 59:
         raise ValueError
     return (-1 if zone[0] == "-" else 1) * timedelta(hours=hours, minutes=minutes)
+
+
+# -- times that a user gives in Python ---------------------------------------------------------------------------------
+
+#: UTC nanoseconds, a datetime or a text like 2024-03-31T12:00Z; of a relative clock nanoseconds or a timedelta.
+Time = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
+
+
+def instants(times: Any, clock: Clock) -> IntArray:
+    """UTC nanoseconds of one time or several, however they are given; see :data:`Time`.
+
+    Examples
+    --------
+    >>> clock = Clock("Europe/Berlin", origin_ns=0, unit_ns=3_600_000_000_000)
+    >>> instants(["1970-01-01 02:00", "1970-01-01T01:00Z", datetime(1970, 1, 1, 2), 3_600_000_000_000], clock) // 10**9
+    array([3600, 3600, 3600, 3600])
+    """
+    listed = times if isinstance(times, (list, tuple)) else np.atleast_1d(np.asarray(times))
+    rule = TimeRule(TableFormat(zone=clock.zone))
+    return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
+
+
+def instant(time: Time, clock: Clock) -> int:
+    """UTC nanoseconds of one time."""
+    return int(time) if type(time) is int else int(instants([time], clock)[0])
+
+
+def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
+    if isinstance(value, (float, np.floating)):
+        raise TimeError(
+            "times are floats; give UTC nanoseconds as whole numbers (setup.clock.from_model turns model time into "
+            "them), numpy datetime64, or texts such as '2024-03-31T12:00Z'."
+        )
+    if isinstance(value, timedelta):
+        value = np.timedelta64(value)
+    if isinstance(value, np.timedelta64 if clock.relative else np.datetime64):
+        if np.isnat(value):
+            raise TimeError("times contains NaT, which is no time.")
+        return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
+    # numpy counts its timedeltas among the integers.
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
+        return int(value)
+    if isinstance(value, (str, datetime)) and not clock.relative:
+        found = rule.parse(str(value).strip())
+        if isinstance(found, int):
+            return found
+        raise TimeError(
+            f"times: {value!r:.60} cannot be used ({found}); write it like '2024-03-31T12:00Z', with a zone unless the "
+            "problem names one."
+        )
+    wanted = "durations (whole nanoseconds, timedelta)" if clock.relative else "UTC nanoseconds, datetimes or ISO texts"
+    raise TimeError(f"times must be {wanted}; got {value!r:.60}.")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import frozen
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..model.model import Model
 from ..model.sensors import Functional, points
 from ..online.readings import Judge
@@ -24,8 +25,8 @@ from .plan import InputPlan, Labels, OutputPlan
 from .sensors import SensorTable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Setup:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Setup(Shown):
     """All that a runner, a report and a check see of a problem; what ``problem.build()`` returns.
 
     Parameters
@@ -68,6 +69,11 @@ class Setup:
     configuration: str = ""
     toml: str = ""
     problem: Any = None
+
+    def _summary(self) -> dict[str, object]:
+        names = {"title": self.labels.title, "field": self.labels.field, "unit": self.labels.unit}
+        start = self.time_text(self.clock.from_model(self.model.start))
+        return {**names, "sensors": len(self.sensors.ids), "start": start, "rank": self.space.rank}
 
     @property
     def space(self) -> WhitenedSpace:

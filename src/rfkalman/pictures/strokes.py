@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ VALUES, SPREAD, SIGNED = "viridis", "magma", "RdBu_r"
 #: Blue, vermilion, green and black of the Okabe-Ito palette.
 BLUE, ORANGE, GREEN, INK = "#0072b2", "#d55e00", "#009e73", "#222222"
 TITLE, LABEL, TICK = 13, 12, 10.5
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 #: A field counts as signed once its negative part exceeds this share of its positive part.
 SIGNED_SHARE = 0.1
 #: So many sensors of full size may cover a map.
@@ -36,6 +38,20 @@ NEAR = 0.08
 def percent(p: float) -> str:
     """A probability as it is printed."""
     return f"{100 * p:g} %"
+
+
+def pretty_unit(unit: str) -> str:
+    """A unit as it is printed.
+
+    Examples
+    --------
+    >>> pretty_unit("degC"), pretty_unit("ug/l"), pretty_unit("m2/s"), pretty_unit("kg m-3")
+    ('°C', 'µg/l', 'm²/s', 'kg m⁻³')
+    """
+    shown = re.sub(r"\bdelta_deg(?=[CF]\b)|\bdeg(?=[CF]\b)|\bΔ(?=°)", "°", unit).replace("°°", "°")
+    shown = re.sub(r"\bu(?=(?:g|m|l|L|s|mol|S|Pa|W|T|Sv|Gy|Bq)\b)", "µ", shown)
+    shown = shown.replace(" ** ", "").replace("**", "").replace(" / ", "/").replace("^", "")
+    return re.sub(r"(?<=[A-Za-zµ°])(-?\d{1,2})(?![\d.])", lambda m: m.group().translate(SUPERSCRIPTS), shown)
 
 
 def with_unit(name: str, unit: str) -> str:

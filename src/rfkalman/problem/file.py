@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from ..core.errors import Complaint, ProblemError, RFKalmanError
+from ..core.show import Shown
 from .schema import (
     DomainSection,
     Features,
@@ -35,6 +36,7 @@ from .section import LIMITS, Key, Section, dotted, must
 from .units import LARGEST, Units
 
 if TYPE_CHECKING:
+    from ..io.timestamps import Time
     from ..job import Setup
     from ..runs.runner import Progress
     from ..runs.session import Run
@@ -60,7 +62,7 @@ _PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _MANY_PARTS = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{LIMITS['key_parts']},}}+")
 
 
-class Problem(Section):
+class Problem(Shown, Section):
     """Sensors and physics, as they stand in a problem file.
 
     Read one with :meth:`from_toml`, or state it in Python with the same names;
@@ -112,6 +114,10 @@ class Problem(Section):
         if complaints:
             raise ProblemError([*complaints, *_wrong_with_files(sections, complaints, place[0])], place[1])
         (self._folder, self._file), self._conversion = place, conversion
+
+    def _summary(self) -> dict[str, object]:
+        kind, field = self.domain.kind, f"{self.field.name} [{self.field.unit}]" if self.field.unit else self.field.name
+        return {"title": self.title, "field": field, "domain": kind, "file": Path(self._file).name or "in Python"}
 
     # -- reading and writing ------------------------------------------------------------------------------------------
 
@@ -295,7 +301,7 @@ class Problem(Section):
         folder: str | os.PathLike[str] | None = None,
         *,
         resume: bool | None = None,
-        until_ns: int | None = None,
+        until_ns: Time | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Run:
         """Take in all readings and give the run: the field at any time, unknowns, strips, accounting.
@@ -308,8 +314,8 @@ class Problem(Section):
             Where the store is kept; without it, in a temporary folder until the run is closed.
         resume : bool, optional
             True: go on with the run in the folder; False: there must be none; None: either.
-        until_ns : int, optional
-            Batches after this time (UTC nanoseconds) wait.
+        until_ns : int, datetime or str, optional
+            Batches after this time wait: UTC nanoseconds, a datetime, or a text such as 2024-03-31T12:00Z.
         progress : callable, optional
             Told what has been done after every commit.
         """

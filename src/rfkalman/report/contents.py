@@ -13,11 +13,11 @@ from ..core.checks import FloatArray, IntArray
 from ..core.pieces import in_blocks
 from ..domains.base import Domain
 from ..online.readings import STATUSES, Status
-from ..pictures.strokes import AxisLabels, Grid, pictured
+from ..pictures.strokes import AxisLabels, Grid, pictured, pretty_unit
 from ..runs.record import RunRecord
 from ..statespace.values import Gaussian, half_width
 from .figures import Artist
-from .words import When, amount, for_figure, given, pretty_unit
+from .words import When, amount, for_figure, given
 
 if TYPE_CHECKING:
     from ..job import Setup

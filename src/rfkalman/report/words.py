@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from ..core.checks import FloatArray, IntArray
+from ..pictures.strokes import SUPERSCRIPTS, pretty_unit
 
 if TYPE_CHECKING:
     from ..job import Clock, Setup
@@ -22,7 +23,6 @@ _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 _THIN = "\u202f"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_NS = 86_400_000_000_000
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -47,20 +47,6 @@ def for_figure(value: str, longest: int = 60) -> str:
     return line.replace("$", r"\$")
 
 
-def pretty_unit(unit: str) -> str:
-    """A unit as it is printed.
-
-    Examples
-    --------
-    >>> pretty_unit("degC"), pretty_unit("ug/l"), pretty_unit("m2/s"), pretty_unit("kg m-3")
-    ('°C', 'µg/l', 'm²/s', 'kg m⁻³')
-    """
-    shown = re.sub(r"\bdelta_deg(?=[CF]\b)|\bdeg(?=[CF]\b)|\bΔ(?=°)", "°", unit).replace("°°", "°")
-    shown = re.sub(r"\bu(?=(?:g|m|l|L|s|mol|S|Pa|W|T|Sv|Gy|Bq)\b)", "µ", shown)
-    shown = shown.replace(" ** ", "").replace("**", "").replace(" / ", "/").replace("^", "")
-    return re.sub(r"(?<=[A-Za-zµ°])(-?\d{1,2})(?![\d.])", lambda m: m.group().translate(_SUPERSCRIPTS), shown)
-
-
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -78,7 +64,7 @@ def number(value: float, digits: int = 3) -> str:
     size = math.floor(math.log10(abs(value)))
     if size < -4 or size >= 6:
         mantissa, power = f"{value:.{digits - 1}e}".split("e")
-        return _minus(f"{mantissa} × 10") + f"{int(power)}".translate(_SUPERSCRIPTS)
+        return _minus(f"{mantissa} × 10") + f"{int(power)}".translate(SUPERSCRIPTS)
     return _grouped(value, max(0, digits - 1 - size))
 
 

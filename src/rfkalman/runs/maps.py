@@ -15,8 +15,8 @@ from ..core.checks import FloatArray, IntArray, as_count, as_finite, frozen
 from ..core.errors import TimeError, ValueRangeError
 from ..core.pieces import row_blocks
 from ..domains.base import Domain
-from ..io.timestamps import TimeRule
-from ..job import Clock, Setup, TableFormat
+from ..io.timestamps import instants
+from ..job import Setup
 from ..model.field import exceedance, moments
 from ..space.space import Basis
 from ..statespace.values import half_width
@@ -96,7 +96,7 @@ def make_grid(domain: Domain, resolution: int) -> Grid:
 
 def chosen_times(times: Any, record: RunRecord, setup: Setup) -> IntArray:
     """UTC nanoseconds in increasing order, each once: those given, or those of the output plan, or the analyses."""
-    found = np.unique(_planned_times(record, setup) if times is None else _given_times(times, setup.clock))
+    found = np.unique(_planned_times(record, setup) if times is None else instants(times, setup.clock))
     if found.size == 0:
         raise TimeError("times is empty; give at least one time, or None for those of the output plan.")
     if found.size > MAX_TIMES:
@@ -126,39 +126,6 @@ def _planned_times(record: RunRecord, setup: Setup) -> IntArray:
         return start + every * np.arange(first, last + 1, dtype=np.int64) if last >= first else done[-1:]
     keep = np.linspace(0, done.size - 1, min(DEFAULT_TIMES, done.size)).round().astype(np.int64)
     return done[keep]
-
-
-def _given_times(times: Any, clock: Clock) -> IntArray:
-    listed = times if isinstance(times, (list, tuple)) else np.atleast_1d(np.asarray(times))
-    rule = TimeRule(TableFormat(zone=clock.zone))
-    return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
-
-
-def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
-    if isinstance(value, (float, np.floating)):
-        raise TimeError(
-            "times are floats; give UTC nanoseconds as whole numbers (setup.clock.from_model turns model time into "
-            "them), numpy datetime64, or texts such as '2024-03-31T12:00Z'."
-        )
-    if isinstance(value, timedelta):
-        value = np.timedelta64(value)
-    if isinstance(value, np.timedelta64 if clock.relative else np.datetime64):
-        if np.isnat(value):
-            raise TimeError("times contains NaT, which is no time.")
-        return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
-    # numpy counts its timedeltas among the integers.
-    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
-        return int(value)
-    if isinstance(value, (str, datetime)) and not clock.relative:
-        found = rule.parse(str(value).strip())
-        if isinstance(found, int):
-            return found
-        raise TimeError(
-            f"times: {value!r:.60} cannot be used ({found}); write it like '2024-03-31T12:00Z', with a zone unless the "
-            "problem names one."
-        )
-    wanted = "durations (whole nanoseconds, timedelta)" if clock.relative else "UTC nanoseconds, datetimes or ISO texts"
-    raise TimeError(f"times must be {wanted}; got {value!r:.60}.")
 
 
 def iso(t_ns: int, zone: str | None) -> str:

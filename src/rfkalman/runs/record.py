@@ -7,14 +7,17 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray
 from ..core.errors import TimeError, ValueRangeError
+from ..core.show import Shown
+from ..filters.smoother import Future
 from ..io.store import Source, Store
+from ..io.timestamps import Time, instant, instants
 from ..job import Setup
 from ..model.field import Field
 from ..online.readings import EVER, NEVER, STATUSES
@@ -75,7 +78,7 @@ class UnknownSeries:
     std: FloatArray
 
 
-class RunRecord:
+class RunRecord(Shown):
     """What a run has found; made by :meth:`open`. Nothing here changes the store."""
 
     def __init__(self, store: Store, setup: Setup) -> None:
@@ -83,6 +86,12 @@ class RunRecord:
         self.store = store
         self._filter = BatchFilter(setup)
         self._alarms: tuple[int, list[Alarm]] | None = None
+
+    def _summary(self) -> dict[str, object]:
+        end, labels = self.end_ns, self.setup.labels
+        counts = {status: n for status, n in self.counts.items() if n}
+        until = {} if end is None else {"until": self.setup.time_text(end)}
+        return {"title": labels.title or labels.field, **counts, **until, "store": self.store.path.name}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], setup: Setup) -> Self:
@@ -183,16 +192,17 @@ class RunRecord:
         rows = [row.mean for row in self.store.analyses(start_ns, stop_ns)]
         return np.array(rows).reshape(-1, self.setup.model.dim)
 
-    def belief_at(self, t_ns: int) -> Gaussian:
+    def belief_at(self, t_ns: Time) -> Gaussian:
         """Law of the state at any time from the start on, given the readings up to then.
+
+        The time is in UTC nanoseconds, a datetime, or a text such as 2024-03-31T12:00Z.
 
         Replays from the nearest checkpoint (or from the last call, if that is nearer)
         and carries the belief on to ``t_ns``; beyond the last analysis this is a forecast.
         While a sensor is in alarm, the 90 % band at its place reaches what it says
         (:meth:`_widened`); the recursion itself knows nothing of it.
         """
-        # SQLite compares a NumPy integer with its columns as if it were a blob.
-        t_ns = int(t_ns)
+        t_ns = instant(t_ns, self.setup.clock)
         start = self.setup.clock.from_model(self.setup.model.start)
         if t_ns < start:
             raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
@@ -263,9 +273,42 @@ class RunRecord:
             self._alarms = (now, alarms_of(self.store))
         return self._alarms[1]
 
-    def field_at(self, t_ns: int) -> Field:
+    def field_at(self, t_ns: Time) -> Field:
         """The field at any time from the start on; beyond the last analysis, its forecast."""
-        return self.setup.model.field(self.belief_at(t_ns), self.setup.clock.to_model(int(t_ns)))
+        at = instant(t_ns, self.setup.clock)
+        return self.setup.model.field(self.belief_at(at), self.setup.clock.to_model(at))
+
+    def smooth(self, times: Any) -> list[Field]:
+        """The field at these times given all readings of the record, later ones too.
+
+        One pass back over the analyses, which holds r x r numbers and the beliefs at the times asked for.
+
+        Parameters
+        ----------
+        times : sequence
+            UTC nanoseconds, datetimes or texts such as 2024-03-31T12:00Z, from the start on.
+        """
+        clock, model, filter_ = self.setup.clock, self.setup.model, self._filter
+        wanted = instants(times, clock).tolist()
+        beliefs = {t: self.belief_at(t) for t in sorted(set(wanted))}
+        ahead, left = None, sorted(beliefs)
+        future = Future(np.zeros((0, model.dim)), np.zeros(0))
+
+        def before(t: int) -> Future:
+            return future if ahead is None else future.earlier(model.step(clock.to_model(t), clock.to_model(ahead)))
+
+        with self.store.snapshot():
+            for batch in reversed(self.store.analysis_times().tolist()):
+                while left and left[-1] >= batch:
+                    t = left.pop()
+                    beliefs[t] = before(t).known_to(beliefs[t])
+                if not left:
+                    break
+                sensors, y = self.store.used(batch)
+                future, ahead = before(batch).before(filter_.observation(batch, sensors), y), batch
+        for t in left:
+            beliefs[t] = before(t).known_to(beliefs[t])
+        return [model.field(beliefs[t], clock.to_model(t)) for t in wanted]
 
     # -- series -------------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from ..core.errors import ResumeError, RFKalmanWarning, StoreError
 from ..io.access import discard
 from ..io.store import FileMark, Store
 from ..io.tables import Chunk, Position
+from ..io.timestamps import Time, instant
 from ..job import Setup
 from ..online.readings import ALONE, EVER, NEVER, WINDOW_BATCHES, Reason, Status, Watermark, trusted_end, without_leap
 from ..statespace.values import Gaussian
@@ -104,7 +105,7 @@ class Runner:
         setup: Setup,
         *,
         resume: bool | None = None,
-        until_ns: int | None = None,
+        until_ns: Time | None = None,
         ahead_ns: int | None = None,
         rebuild: bool = False,
         overwrite: bool = False,
@@ -120,8 +121,8 @@ class Runner:
         setup : Setup
         resume : bool, optional
             True: the run must exist; False: it must not; None: either.
-        until_ns : int, optional
-            Batches after this time wait (UTC nanoseconds).
+        until_ns : int, datetime or str, optional
+            Batches after this time wait (UTC nanoseconds, a datetime, or a text such as 2024-03-31T12:00Z).
         ahead_ns : int, optional
             For live readings: one that claims to be from more than this after its arrival waits ("in the future")
             until that time has come.
@@ -148,7 +149,8 @@ class Runner:
             )
         store = Store.writer(place)
         try:
-            runner = cls(store, setup, until_ns, ahead_ns, progress)
+            until = None if until_ns is None else instant(until_ns, setup.clock)
+            runner = cls(store, setup, until, ahead_ns, progress)
             runner._begin(dict(facts or {}), rebuild)
         except BaseException:
             store.close()

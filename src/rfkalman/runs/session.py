@@ -8,19 +8,24 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ReadingsError, RFKalmanWarning, StoreError
 from ..io.readings import from_frame
 from ..io.tables import Position
+from ..io.timestamps import Time
 from ..io.workbook import is_workbook
 from ..job import Setup
 from ..model.field import Field
 from ..model.model import UnknownReport
 from ..online.readings import NEVER
+from ..pictures.strokes import pretty_unit
 from .files import FollowedFile, read_whole, source_reader
 from .record import RunRecord
 from .runner import Runner
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Name of the store inside an output folder.
 STORE = "run.sqlite"
@@ -63,9 +68,29 @@ class Run(RunRecord):
             return self.setup.model.field(self.setup.model.initial, self.setup.model.start)
         return self.field_at(last)
 
-    def field(self, t_ns: int) -> Field:
-        """The field at any time from the start on, given the readings up to then; beyond the last one, a forecast."""
+    def field(self, t_ns: Time) -> Field:
+        """The field at any time from the start on, given the readings up to then; beyond the last one, a forecast.
+
+        The time is in UTC nanoseconds, a datetime, or a text such as 2024-03-31T12:00Z.
+        """
         return self.field_at(t_ns)
+
+    def plot(self, t_ns: Time | None = None, **options: Any) -> Figure:
+        """A picture of the field at a time, by default the end, with the sensors, names and units of the problem.
+
+        The options are those of :func:`rfkalman.pictures.map_field`.
+        """
+        setup, labels = self.setup, self.setup.labels
+        field = self.posterior() if t_ns is None else self.field(t_ns)
+        words = {
+            "sensors": setup.sensors.coords[setup.sensors.inside],
+            "quantity": labels.field,
+            "unit": pretty_unit(labels.unit),
+            "length_unit": pretty_unit(labels.length_unit),
+            "axes": labels.axes,
+            "title": setup.time_text(setup.clock.from_model(field.time)),
+        }
+        return field.plot(**words | options)
 
     def unknowns(self) -> dict[str, UnknownReport]:
         """Boundary values, sources and offsets after the last analysis."""
