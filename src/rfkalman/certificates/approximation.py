@@ -115,6 +115,10 @@ class GraphResidual:
     strong : (n,) array
         The same with the boundary integral of psi_i n.(A grad psi_j) added, which turns the assembled form into
         the operator L itself.
+    constant : float
+        C_L of the assembled residual, the one the lemma's proof needs; infinite if epsilon is zero and it is not.
+    strong_constant : float
+        C_L of the residual in the strong sense, as the lemma displays it.
     boundary : float
         Spectral norm of that boundary integral; zero for features that vanish on the boundary.
     """
@@ -123,17 +127,9 @@ class GraphResidual:
     epsilon: float
     assembled: FloatArray
     strong: FloatArray
+    constant: float
+    strong_constant: float
     boundary: float
-
-    @property
-    def constant(self) -> float:
-        """C_L of the assembled residual, the one the lemma's proof needs; infinite if epsilon is zero and it is not."""
-        return relative_to(float(self.assembled.max()), self.epsilon)
-
-    @property
-    def strong_constant(self) -> float:
-        """C_L of the residual in the strong sense, as the lemma displays it."""
-        return relative_to(float(self.strong.max()), self.epsilon)
 
     def findings(self) -> list[Finding]:
         """Both constants; the certificate is for information, since no limit on C_L is stated."""
@@ -187,7 +183,9 @@ def graph_residual(
         residual = fine.project(fine.values(trajectory, t, 1)) + K @ z
         found.append((z, fine.distance(u, z), np.linalg.norm(residual), np.linalg.norm(residual - B @ z)))
     coeffs, errors, assembled, strong = (frozen(np.array(part)) for part in zip(*found, strict=True))
-    return GraphResidual(coeffs, float(errors.max()), assembled, strong, float(np.linalg.norm(B, 2)))
+    epsilon = float(errors.max())
+    C_L, C_strong = (relative_to(float(residual.max()), epsilon) for residual in (assembled, strong))
+    return GraphResidual(coeffs, epsilon, assembled, strong, C_L, C_strong, float(np.linalg.norm(B, 2)))
 
 
 def boundary_form(space: WhitenedSpace) -> FloatArray:

@@ -139,23 +139,19 @@ def realised(space: Basis, n: int | tuple[int, ...] | None = None, n_starts: int
 
 def climbed(space: Basis, x: FloatArray, values: FloatArray, spacing: FloatArray, n_starts: int = 8) -> Peak:
     """The largest |Psi|^2 that a climb finds from the best of some points of the domain, where it is ``values``."""
-    starts = _separated(x, values, 2.0 * spacing, n_starts)
-    return max((_zoom(space, start, spacing) for start in starts), key=lambda peak: peak.value)
+    found: list[Peak] = []
+    left = np.argsort(-values)
+    while left.size and len(found) < n_starts:
+        start = x[left[0]]
+        found.append(_zoom(space, start, spacing))
+        # No two starts are neighbours.
+        left = left[(np.abs(x[left] - start) > 2.0 * spacing).any(axis=1)]
+    return max(found, key=lambda peak: peak.value)
 
 
 def leverages(space: Basis, x: FloatArray) -> FloatArray:
     """|Psi|^2 at points that need not lie in the domain, (n,)."""
     return in_blocks(lambda some: np.square(space.features(some) @ space.transform).sum(axis=1), x, _ROWS)
-
-
-def _separated(x: FloatArray, values: FloatArray, apart: FloatArray, count: int) -> list[FloatArray]:
-    """The best points of a grid, no two of them neighbours."""
-    chosen: list[FloatArray] = []
-    left = np.argsort(-values)
-    while left.size and len(chosen) < count:
-        chosen.append(x[left[0]])
-        left = left[(np.abs(x[left] - chosen[-1]) > apart).any(axis=1)]
-    return chosen
 
 
 def _zoom(space: Basis, start: FloatArray, spacing: FloatArray) -> Peak:

@@ -135,7 +135,15 @@ def ritz(
             "features do not vanish where the field is held. Use graph_residual, or window the features: bubble(...)."
         )
     require_unforced(space)
-    K, solve, fine = space.stiffness, _stiffness_solver(space), FineBasis(space, order)
+    K = space.stiffness
+    sizes = np.linalg.svd(K, compute_uv=False)
+    if not sizes[-1] > 1e-12 * sizes[0]:
+        raise DefinitenessError(
+            f"the stiffness of this space is singular (smallest value {sizes[-1]:.2g} beside {sizes[0]:.2g}), so "
+            "the Ritz projection is not defined: nothing holds the field. Hold a part of the boundary, add a "
+            "reaction, or use graph_residual."
+        )
+    solve, fine = partial(lu_solve, lu_factor(K)), FineBasis(space, order)
     lowest = float(np.linalg.eigvalsh(symmetrise(K))[0])
     nodes: dict[float, tuple[float, float, FloatArray]] = {}
 
@@ -201,16 +209,3 @@ def _clenshaw_curtis(n: int) -> FloatArray:
     w = 1.0 - np.cos(2.0 * np.pi * np.outer(k, j) / n) @ b
     w *= np.where((k == 0) | (k == n), 1.0, 2.0) / n
     return np.asarray(w)
-
-
-def _stiffness_solver(space: WhitenedSpace) -> Callable[[FloatArray], FloatArray]:
-    K = space.stiffness
-    rates = np.diagonal(K)
-    sizes = np.abs(rates) if space.is_diagonal else np.linalg.svd(K, compute_uv=False)
-    if not float(sizes.min()) > 1e-12 * float(sizes.max()):
-        raise DefinitenessError(
-            f"the stiffness of this space is singular (smallest value {sizes.min():.2g} beside {sizes.max():.2g}), so "
-            "the Ritz projection is not defined: nothing holds the field. Hold a part of the boundary, add a "
-            "reaction, or use graph_residual."
-        )
-    return (lambda load: load / rates) if space.is_diagonal else partial(lu_solve, lu_factor(K))
