@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from ..core.errors import ValueRangeError
@@ -31,7 +31,7 @@ DATES = ("day first", "month first", "year first")
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _PARTS = ("year", "month", "day", "hour", "minute", "second", "fraction", "zone")
-_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?[0-5]\d)?)?"
 _ISO = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
     rf"(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{{1,9}}))?)?{_ZONE})?",
@@ -139,13 +139,13 @@ class TimeRule:
         *parts, fraction, zone = found
         year, month, day, hour, minute, second = (int(part or 0) for part in parts)
         naive = datetime(year, month, day, hour, minute, second)
-        offset = self._local_offset(naive) if zone is None else _written_offset(zone)
+        offset = self._local_offset(naive) if zone is None else time.fromisoformat(f"00:00{zone}").utcoffset()
         if isinstance(offset, Reason):
             return offset
         # A datetime has no nanoseconds: they are counted beside it.
-        return (naive - _EPOCH - offset) // _MICROSECOND * 1000 + int((fraction or "0").ljust(9, "0"))
+        return (naive - _EPOCH - (offset or timedelta())) // _MICROSECOND * 1000 + int((fraction or "0").ljust(9, "0"))
 
-    def _local_offset(self, naive: datetime) -> timedelta | Reason:
+    def _local_offset(self, naive: datetime) -> timedelta | Reason | None:
         """How far the clocks of the zone are ahead of UTC at a local time, or why there is no such time."""
         if self._zone is None:
             return Reason.NO_ZONE
@@ -158,15 +158,4 @@ class TimeRule:
                 return Reason.TWICE
             if self.layout.ambiguous == "second":
                 first = second
-        return first.utcoffset() or timedelta()
-
-
-def _written_offset(zone: str) -> timedelta:
-    """The offset that a time states; ValueError for none."""
-    if zone == "Z":
-        return timedelta()
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    hours, minutes = int(digits[:2]), int(digits[2:])
-    if hours > 23 or minutes > 59:
-        raise ValueError
-    return (-1 if zone[0] == "-" else 1) * timedelta(hours=hours, minutes=minutes)
+        return first.utcoffset()
