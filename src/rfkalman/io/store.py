@@ -26,7 +26,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -384,10 +384,10 @@ class Store:
                 pass
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
         """Everything inside happens, or nothing does."""
         with explained(self.path):
-            self._sql.execute("BEGIN IMMEDIATE")
+            self._sql.execute(begin)
             try:
                 yield
                 self._sql.execute("COMMIT")
@@ -397,15 +397,9 @@ class Store:
                     self._sql.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Everything read inside belongs to one instant of the store, whatever the writer does meanwhile."""
-        with explained(self.path):
-            self._sql.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self._sql.execute("COMMIT")
+        return self.transaction("BEGIN")
 
     def limit_pages(self, pages: int) -> None:
         """Let the file grow to this many pages at most; beyond that it behaves like a full disk."""
