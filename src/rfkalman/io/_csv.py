@@ -16,7 +16,7 @@ from ..core.errors import ReadingsError
 from ..job.plan import TableFormat
 from ._reasons import Reason
 from .tables import Cells, Chunk, Found, Position, has_bytes, show
-from .workbook import Workbook
+from .workbook import opened_workbook
 
 
 class Table(Cells):
@@ -160,7 +160,7 @@ def read_sheet(
     size = os.stat(path).st_size
     if start.offset >= size:
         return
-    with Workbook(path) as book:
+    with opened_workbook(path) as book:
         rows = book.rows(layout.sheet, layout.decimal)
         number, names = next((row for row in rows if row[0] >= layout.names_line), (0, []))
         if number != layout.names_line:

@@ -14,7 +14,7 @@ from .tables import EXCERPT, Cells, Found, Position, has_bytes
 
 _BLOCK = 1 << 20
 #: Lines that are cut at once, and again one by one where one of them is not plain.
-_TOGETHER = 256
+_TOGETHER = 64
 
 
 class Block(NamedTuple):

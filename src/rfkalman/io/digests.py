@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray
 
-Column = tuple[Any, ...] | NDArray[Any]
+Column = Sequence[Any] | NDArray[Any]
 
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9)
 _ABSENT = -(2**63)

@@ -25,8 +25,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,29 +92,19 @@ _COVERED = {
     "analyses": "batch_ns, mean, log_evidence, indicator, n_used, unknown_std, used, nis",
     "checkpoints": "batch_ns, mean, root, columns",
 }
-#: Columns that stores of format version 1 do not have.
-_LATER = ("used", "nis", "file", "content")
 #: Whole numbers, then real ones.
 _READING = "seq, time_ns, batch_ns, sensor, status, value, predicted, predicted_std"
-
-
-def _to_version_2(store: Store) -> None:
-    """Digests, for every row as it now stands."""
-    sql = store._sql
-    for table in _COVERED:
-        sql.execute(f"ALTER TABLE {table} ADD COLUMN digest BLOB")
-    sql.execute("ALTER TABLE readings ADD COLUMN digest INTEGER")
-    sql.execute("CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL")
-    for column in ("file", "content"):
-        sql.execute(f"ALTER TABLE sources ADD COLUMN {column} TEXT")
-    sql.execute("ALTER TABLE analyses ADD COLUMN used BLOB")
-    sql.execute("ALTER TABLE analyses ADD COLUMN nis REAL")
-    store.seal_rows()
-    store.seal_readings()
-
-
-#: How a store of each older version becomes one of the next; done by a writer, in one transaction.
-_UPGRADES: dict[int, Callable[[Store], None]] = {1: _to_version_2}
+#: Columns that stores of format version 1 do not have, and how they get them; done by a writer, in one transaction.
+_LATER = ("used", "nis", "file", "content")
+_TO_VERSION_2 = (
+    *(f"ALTER TABLE {table} ADD COLUMN digest BLOB" for table in _COVERED),
+    "ALTER TABLE readings ADD COLUMN digest INTEGER",
+    "CREATE INDEX readings_unplaced ON readings (time_ns) WHERE batch_ns IS NULL",
+    "ALTER TABLE sources ADD COLUMN file TEXT",
+    "ALTER TABLE sources ADD COLUMN content TEXT",
+    "ALTER TABLE analyses ADD COLUMN used BLOB",
+    "ALTER TABLE analyses ADD COLUMN nis REAL",
+)
 
 
 class FileMark(NamedTuple):
@@ -163,8 +153,8 @@ class BatchRows(NamedTuple):
     seq: IntArray
     sensor: IntArray
     time_ns: IntArray
-    value: FloatArray
     status: IntArray
+    value: FloatArray
 
 
 class Store:
@@ -255,7 +245,7 @@ class Store:
         self._version = VERSION if digested else 1
         # The digest first: a flipped bit in the number is damage, not another version.
         version = self.meta()["format_version"]
-        if found["format"] != FORMAT or version not in map(str, (*_UPGRADES, VERSION)):
+        if found["format"] != FORMAT or version not in ("1", str(VERSION)):
             raise StoreError(
                 f"{self.path} has format version {version!r}; this rfkalman reads versions 1 to {VERSION}. Use the "
                 "rfkalman that wrote it."
@@ -263,15 +253,19 @@ class Store:
         self._version = int(version)
 
     def _upgrade(self) -> None:
+        """Give a store of version 1 what it lacks, with digests of every row as it now stands."""
         if self._version == VERSION:
             return
         with self.transaction():
-            was = self._version
-            while self._version < VERSION:
-                _UPGRADES[self._version](self)
-                self._version += 1
+            for statement in _TO_VERSION_2:
+                self._sql.execute(statement)
+            for table in _COVERED:
+                for row in self._ask(f"SELECT {_COVERED[table]} FROM {table}"):
+                    self._put(table, *row)
+            self.seal_readings()
+            self._version = VERSION
             self.put_meta({"format_version": VERSION, "schema": self._schema_digest()})
-            self.event("upgraded", f"from format version {was} to {VERSION}")
+            self.event("upgraded", f"from format version 1 to {VERSION}")
 
     # -- digests ------------------------------------------------------------------------------------------------------
 
@@ -297,7 +291,7 @@ class Store:
     def _rows(self, table: str, tail: str = "", *values: Any) -> Iterator[tuple[Any, ...]]:
         """Rows of a table, each checked against its digest; ``tail`` is the rest of the query."""
         covered = _COVERED[table]
-        if self._version == 1:
+        if not self.has_digests:
             # Older stores have no digests: what they hold is taken as it is.
             there = ", ".join("NULL" if name in _LATER else name for name in covered.split(", "))
             yield from self._stream(f"SELECT {there} FROM {table} {tail}", *values)
@@ -314,38 +308,25 @@ class Store:
         return damaged(self.path, f"{what}: {row[0]!r:.60}", readings=True)
 
     def _readings(self, tail: str, *values: Any) -> list[tuple[Any, ...]]:
-        """(seq, time_ns, batch_ns, sensor, status, value, predicted, predicted_std), each checked."""
-        has = self._version > 1
-        rows = self._ask(f"SELECT {_READING}, {'digest' if has else 'NULL'} FROM readings {tail}", *values)
-        if has:
-            self._require_readings(rows)
-        return rows
-
-    def _require_readings(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        if not rows:
-            return
-        *columns, digest = zip(*rows, strict=True)
+        """(seq, time_ns, batch_ns, sensor, status, value, predicted, predicted_std, digest), each checked."""
+        digest = "digest" if self.has_digests else "NULL"
+        rows = self._ask(f"SELECT {_READING}, {digest} FROM readings {tail}", *values)
+        if not rows or not self.has_digests:
+            return rows
+        *columns, digests = zip(*rows, strict=True)
         try:
             found: Sequence[int] = reading_digests(columns[:5], columns[5:])
         except (TypeError, ValueError, OverflowError):
             found = ()  # a value of another type than its column's
-        if list(digest) != found:
+        if list(digests) != found:
             wrong = next((row[0] for row, d in zip(rows, found, strict=False) if row[-1] != d), rows[0][0])
             raise damaged(self.path, f"the reading number {wrong}", readings=True)
+        return rows
 
-    def seal_rows(self, tables: Iterable[str] = tuple(_COVERED)) -> None:
-        """Digest rows as they now stand."""
-        for table in tables:
-            rows = self._sql.execute(f"SELECT {_COVERED[table]} FROM {table}").fetchall()
-            for row in rows:
-                self._put(table, *row)
-
-    def seal_readings(self, where: str = "") -> None:
-        """Digest readings as they now stand, after something other than :meth:`set_outcomes` has changed them."""
+    def seal_readings(self) -> None:
+        """Digest all readings as they now stand."""
         last = NEVER
-        while rows := self._ask(
-            f"SELECT {_READING} FROM readings WHERE seq > ? {where and 'AND ' + where} ORDER BY seq LIMIT 65536", last
-        ):
+        while rows := self._ask(f"SELECT {_READING} FROM readings WHERE seq > ? ORDER BY seq LIMIT 65536", last):
             columns = list(zip(*rows, strict=True))
             digests = reading_digests(columns[:5], columns[5:])
             self._sql.executemany("UPDATE readings SET digest = ? WHERE seq = ?", zip(digests, columns[0], strict=True))
@@ -359,16 +340,14 @@ class Store:
         rebuilding : bool
             Analyses and checkpoints are about to be made anew: only the readings count, and all of them do.
         """
-        if self._version == 1:
+        if not self.has_digests:
             return
-        size = self.path.stat().st_size
-        if rebuilding or size <= LOOK_OVER_BYTES:
+        if rebuilding or self.path.stat().st_size <= LOOK_OVER_BYTES:
             for found in self.damage(derived=not rebuilding):
                 raise found
             return
-        for table in ("meta", "sources"):
-            for _ in self._rows(table):
-                pass
+        self._check("meta")
+        self._check("sources")
         last = self.last_analysis()
         for _ in self.analyses(last, last):
             self.checkpoint(last)
@@ -381,32 +360,34 @@ class Store:
         derived : bool
             Also analyses and checkpoints, which can be made again from the readings.
         """
-        try:
-            structure = [str(text) for (text,) in self._ask("PRAGMA integrity_check(3)")]
-            if structure != ["ok"]:
-                yield damaged(self.path, "; ".join(" ".join(text.split()) for text in structure)[:300], readings=True)
-            elif self._version > 1 and self.meta().get("schema") != self._schema_digest():
-                yield damaged(self.path, "the definitions of its tables", readings=True)
-        except DamageError as error:
-            yield error
-        for table in _COVERED if derived else ("meta", "sources", "rejected_counts"):
+        tables = _COVERED if derived else ("meta", "sources", "rejected_counts")
+        for part in ("structure", *tables, "readings"):
             try:
-                for _ in self._rows(table):
-                    pass
+                self._check(part)
             except DamageError as error:
                 yield error
-        try:
+
+    def _check(self, part: str) -> None:
+        """Look at the structure of the file, or every row of a table; DamageError for what is not as it was written."""
+        if part == "structure":
+            found = [str(text) for (text,) in self._ask("PRAGMA integrity_check(3)")]
+            if found != ["ok"]:
+                raise damaged(self.path, "; ".join(" ".join(text.split()) for text in found)[:300], readings=True)
+            if self.has_digests and self.meta().get("schema") != self._schema_digest():
+                raise damaged(self.path, "the definitions of its tables", readings=True)
+        elif part == "readings":
             last = NEVER
             while rows := self._readings("WHERE seq > ? ORDER BY seq LIMIT 65536", last):
                 last = rows[-1][0]
-        except DamageError as error:
-            yield error
+        else:
+            for _ in self._rows(part):
+                pass
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
         """Everything inside happens, or nothing does."""
         with explained(self.path):
-            self._sql.execute("BEGIN IMMEDIATE")
+            self._sql.execute(begin)
             try:
                 yield
                 self._sql.execute("COMMIT")
@@ -416,15 +397,9 @@ class Store:
                     self._sql.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Everything read inside belongs to one instant of the store, whatever the writer does meanwhile."""
-        with explained(self.path):
-            self._sql.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self._sql.execute("COMMIT")
+        return self.transaction("BEGIN")
 
     def limit_pages(self, pages: int) -> None:
         """Let the file grow to this many pages at most; beyond that it behaves like a full disk."""
@@ -486,18 +461,8 @@ class Store:
     def put_source(self, source: Source) -> int:
         """Set how far a source has been read; gives its id."""
         number = source.id or int(self._one("SELECT coalesce(max(id), 0) + 1 FROM sources"))
-        self._put(
-            "sources",
-            number,
-            source.name,
-            source.position.offset,
-            source.position.lines,
-            source.readings,
-            source.rejected,
-            source.skipped,
-            int(source.finished),
-            *(source.mark or (None, None)),
-        )
+        counts = (source.readings, source.rejected, source.skipped, int(source.finished))
+        self._put("sources", number, source.name, *source.position, *counts, *(source.mark or (None, None)))
         return number
 
     def next_seq(self) -> int:
@@ -532,13 +497,11 @@ class Store:
 
     def unplaced(self, until_ns: int, most: int) -> list[tuple[int, int, int, float]]:
         """(seq, sensor, time_ns, value) of readings that wait without a batch and are not later than a time."""
-        return self._ask(
+        query = (
             "SELECT seq, sensor, time_ns, value FROM readings WHERE batch_ns IS NULL AND time_ns <= ? AND status = ? "
-            "ORDER BY time_ns, seq LIMIT ?",
-            until_ns,
-            Status.WAITING,
-            most,
+            "ORDER BY time_ns, seq LIMIT ?"
         )
+        return self._ask(query, until_ns, Status.WAITING, most)
 
     def arrived_after(self, seq: int, most: int) -> list[tuple[int, int | None, int, float | None]]:
         """(seq, sensor, time_ns, value) of all readings after a number, in the order of their arrival."""
@@ -558,8 +521,7 @@ class Store:
     ) -> None:
         """What a later look found about readings, column by column."""
         absent = (None,) * len(seq)
-        columns = (tuple(column) for column in (seq, time_ns, batch_ns, sensor, status))
-        digests = reading_digests(tuple(columns), (tuple(value), absent, absent))
+        digests = reading_digests((seq, time_ns, batch_ns, sensor, status), (value, absent, absent))
         self._sql.executemany(
             "UPDATE readings SET status = ?, reason = ?, batch_ns = ?, predicted = NULL, predicted_std = NULL, "
             "digest = ? WHERE seq = ?",
@@ -577,12 +539,8 @@ class Store:
     def latest_batches(self, most: int, *, sensor: int | None = None, to_ns: int = EVER) -> list[int]:
         """The latest distinct batches, of one sensor or of all, up to a time, in order."""
         chosen = "" if sensor is None else f" AND sensor = {int(sensor)}"
-        rows = self._ask(
-            f"SELECT DISTINCT batch_ns FROM readings WHERE batch_ns <= ?{chosen} ORDER BY batch_ns DESC LIMIT ?",
-            to_ns,
-            most,
-        )
-        return [int(batch) for (batch,) in reversed(rows)]
+        query = f"SELECT DISTINCT batch_ns FROM readings WHERE batch_ns <= ?{chosen} ORDER BY batch_ns DESC LIMIT ?"
+        return [int(batch) for (batch,) in reversed(self._ask(query, to_ns, most))]
 
     def set_far(self, after_ns: int, reason: str) -> None:
         """Say why the readings of batches after a time wait."""
@@ -592,12 +550,8 @@ class Store:
 
     def waiting_for(self, reason: str, most: int = 5) -> list[tuple[int, int]]:
         """(sensor, time_ns) of the first readings that wait for this reason."""
-        return self._ask(
-            "SELECT sensor, time_ns FROM readings WHERE status = ? AND reason = ? ORDER BY time_ns LIMIT ?",
-            Status.WAITING,
-            reason,
-            most,
-        )
+        query = "SELECT sensor, time_ns FROM readings WHERE status = ? AND reason = ? ORDER BY time_ns LIMIT ?"
+        return self._ask(query, Status.WAITING, reason, most)
 
     def add_rejected(self, source: int, rejected: Iterable[Rejected]) -> None:
         """Count rejected lines by reason and keep the first excerpts of each."""
@@ -623,21 +577,16 @@ class Store:
     def batch(self, batch_ns: int) -> BatchRows:
         """All readings of a batch: waiting, used, duplicate or gated."""
         rows = self._readings("WHERE batch_ns = ?", batch_ns)
-        seq, when, _, sensor, status, value, *_ = list(zip(*rows, strict=True)) or [()] * 9
-        return BatchRows(
-            np.array(seq, dtype=np.int64),
-            np.array(sensor, dtype=np.int64),
-            np.array(when, dtype=np.int64),
-            np.array(value, dtype=np.float64),
-            np.array(status, dtype=np.int64),
-        )
+        columns = list(zip(*rows, strict=True)) or [()] * 9
+        seq, when, _, sensor, status = (np.array(column, dtype=np.int64) for column in columns[:5])
+        return BatchRows(seq, sensor, when, status, np.array(columns[5], dtype=np.float64))
 
     def used(self, batch_ns: int) -> tuple[IntArray, FloatArray]:
         """Sensors and values that entered the analysis of a batch, in the order of the sensors."""
         rows = self._readings("WHERE batch_ns = ? AND status = ? ORDER BY sensor", batch_ns, Status.USED)
         sensors = np.array([row[3] for row in rows], dtype=np.int64)
         values = np.array([row[5] for row in rows], dtype=np.float64)
-        kept = None if self._version == 1 else self._ask("SELECT used FROM analyses WHERE batch_ns = ?", batch_ns)
+        kept = self.has_digests and self._ask("SELECT used FROM analyses WHERE batch_ns = ?", batch_ns)
         if kept and kept[0][0] is not None and kept[0][0] != used_digest(sensors, values):
             raise damaged(self.path, f"the readings of batch {batch_ns} are not those that were analysed")
         return sensors, values
@@ -653,33 +602,17 @@ class Store:
 
     def put_analysis(self, row: AnalysisRow) -> None:
         """The belief after a batch; replaces an earlier one of the same batch."""
-        spread = None if row.unknown_std is None else row.unknown_std.tobytes()
-        self._put(
-            "analyses",
-            row.batch_ns,
-            row.mean.tobytes(),
-            float(row.log_evidence),
-            float(row.indicator),
-            row.n_used,
-            spread,
-            row.used,
-            None if row.nis is None else float(row.nis),
-        )
+        batch, mean, evidence, indicator, n_used, spread, used, nis = row
+        blob = None if spread is None else spread.tobytes()
+        numbers = (float(evidence), float(indicator), n_used)
+        self._put("analyses", batch, mean.tobytes(), *numbers, blob, used, None if nis is None else float(nis))
 
     def analyses(self, start_ns: int = NEVER, stop_ns: int = EVER) -> Iterator[AnalysisRow]:
         """Analyses from ``start_ns`` to ``stop_ns``, both included, in the order of time."""
         rows = self._rows("analyses", "WHERE batch_ns BETWEEN ? AND ? ORDER BY batch_ns", start_ns, stop_ns)
-        for batch, mean, evidence, indicator, n_used, spread, used, nis in rows:
-            yield AnalysisRow(
-                batch,
-                frozen(np.frombuffer(mean)),
-                evidence,
-                indicator,
-                n_used,
-                None if spread is None else np.frombuffer(spread),
-                used,
-                nis,
-            )
+        for batch, mean, evidence, indicator, n_used, blob, used, nis in rows:
+            spread = None if blob is None else np.frombuffer(blob)
+            yield AnalysisRow(batch, frozen(np.frombuffer(mean)), evidence, indicator, n_used, spread, used, nis)
 
     def analysis_times(self, after_ns: int = NEVER, to_ns: int = EVER) -> IntArray:
         """Batch times of the analyses after one time up to another, that one included, in order."""
@@ -698,15 +631,12 @@ class Store:
 
     def checkpoint(self, at_or_before_ns: int) -> tuple[int, Gaussian] | None:
         """The last checkpoint at or before a time; None: there is none."""
-        found = next(
-            self._rows("checkpoints", "WHERE batch_ns <= ? ORDER BY batch_ns DESC LIMIT 1", at_or_before_ns), None
-        )
-        if found is None:
-            return None
-        batch, mean, root, columns = found
-        m = np.frombuffer(mean)
-        S: NDArray[np.float64] = np.frombuffer(root).reshape((m.size, columns), order="F")
-        return int(batch), Gaussian(m, S)
+        tail = "WHERE batch_ns <= ? ORDER BY batch_ns DESC LIMIT 1"
+        for batch, mean, root, columns in self._rows("checkpoints", tail, at_or_before_ns):
+            m = np.frombuffer(mean)
+            S: NDArray[np.float64] = np.frombuffer(root).reshape((m.size, columns), order="F")
+            return int(batch), Gaussian(m, S)
+        return None
 
     def checkpoint_times(self) -> IntArray:
         """Batch times of all checkpoints, in order."""
@@ -743,7 +673,7 @@ class Store:
 
     def nis(self) -> float | None:
         """Sum of the normalised innovations squared of all analyses; None where an older version wrote some."""
-        if self._version == 1:
+        if not self.has_digests:
             return None
         total, n, known = self._ask("SELECT total(nis), count(*), count(nis) FROM analyses")[0]
         return float(total) if n == known else None

@@ -83,7 +83,7 @@ class Chunk:
     @property
     def sensor(self) -> NDArray[np.object_]:
         """Name of the sensor of each reading, (n,)."""
-        return np.array(self.names, dtype=object)[self.code] if len(self) else np.empty(0, dtype=object)
+        return np.array(self.names, dtype=object)[self.code]
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +166,6 @@ class Cells:
     def chunk(self, found: Found, start: Position, end: Position) -> Chunk:
         """The readings of some lines, in their order."""
         layout, times, names, cells = self.layout, found.time, found.names, found.cells
-
         place = np.concatenate([np.zeros(0, dtype=np.int64), *found.place])
         instants, when, timed = _judged(_texts(times, _time_text), self._rule.parse)
         sensors, which, named = _judged(_texts(names, name_text), self.name)

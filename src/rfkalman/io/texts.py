@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..core.errors import ReadingsError
-from .workbook import Workbook, is_workbook, require_readable_kind
+from .workbook import is_workbook, opened_workbook, require_readable_kind
 
 
 def number(text: str, decimal: str = ".") -> float | None:
@@ -38,7 +38,7 @@ def cut_lines(
     """Number (from 1) and cells, stripped, of each line or row that is not empty."""
     require_readable_kind(path)
     if is_workbook(path):
-        with Workbook(path) as book:
+        with opened_workbook(path) as book:
             for row, cells in book.rows(sheet, decimal):
                 yield row, [cell.strip() for cell in cells]
         return
@@ -59,7 +59,7 @@ def cut_lines(
 
 def sheet_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Names of the sheets of a workbook, in order."""
-    with Workbook(path) as book:
+    with opened_workbook(path) as book:
         return book.sheets
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -36,7 +36,7 @@ DATES = ("day first", "month first", "year first")
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _PARTS = ("year", "month", "day", "hour", "minute", "second", "fraction", "zone")
-_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+_ZONE = r"(?P<zone>Z|[+-]\d\d(?::?[0-5]\d)?)?"
 _ISO = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
     rf"(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{{1,9}}))?)?{_ZONE})?",
@@ -144,13 +144,13 @@ class TimeRule:
         *parts, fraction, zone = found
         year, month, day, hour, minute, second = (int(part or 0) for part in parts)
         naive = datetime(year, month, day, hour, minute, second)
-        offset = self._local_offset(naive) if zone is None else _written_offset(zone)
+        offset = self._local_offset(naive) if zone is None else time.fromisoformat(f"00:00{zone}").utcoffset()
         if isinstance(offset, Reason):
             return offset
         # A datetime has no nanoseconds: they are counted beside it.
-        return (naive - _EPOCH - offset) // _MICROSECOND * 1000 + int((fraction or "0").ljust(9, "0"))
+        return (naive - _EPOCH - (offset or timedelta())) // _MICROSECOND * 1000 + int((fraction or "0").ljust(9, "0"))
 
-    def _local_offset(self, naive: datetime) -> timedelta | Reason:
+    def _local_offset(self, naive: datetime) -> timedelta | Reason | None:
         """How far the clocks of the zone are ahead of UTC at a local time, or why there is no such time."""
         if self._zone is None:
             return Reason.NO_ZONE
@@ -163,7 +163,7 @@ class TimeRule:
                 return Reason.TWICE
             if self.layout.ambiguous == "second":
                 first = second
-        return first.utcoffset() or timedelta()
+        return first.utcoffset()
 
 
 def _written_offset(zone: str) -> timedelta:
@@ -197,9 +197,9 @@ def instants(times: Any, clock: Clock) -> IntArray:
     return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
 
 
-def instant(time: Time, clock: Clock) -> int:
+def instant(when: Time, clock: Clock) -> int:
     """UTC nanoseconds of one time."""
-    return int(time) if type(time) is int else int(instants([time], clock)[0])
+    return int(when) if type(when) is int else int(instants([when], clock)[0])
 
 
 def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, time
 from itertools import islice
-from typing import Any, Self, TypeAlias
+from typing import IO, Any, TypeAlias
 from xml.etree.ElementTree import ParseError
 
 from ..core.checks import missing_extra
@@ -36,32 +36,29 @@ def require_readable_kind(path: object) -> None:
         raise ReadingsError("this kind of spreadsheet is not read; save the sheet as .xlsx or as CSV.")
 
 
+@contextmanager
+def opened_workbook(path: str | os.PathLike[str]) -> Iterator[Workbook]:
+    """A workbook, for a ``with`` block."""
+    with open(path, "rb") as stream:
+        if stream.read(4) == b"\xd0\xcf\x11\xe0":
+            what = "protected by a password, or an old .xls under a new name"
+            raise ReadingsError(f"the workbook is {what}; save the sheet as a plain .xlsx or as CSV.")
+        with _guarded(), zipfile.ZipFile(stream) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > _LARGEST:
+            raise ReadingsError(f"the workbook has {size} bytes unpacked; save the sheet as CSV.")
+        yield Workbook(stream)
+
+
 class Workbook:
-    """An open workbook, for a ``with`` block; ``sheets`` are the names of its sheets, in order."""
+    """An open workbook; ``sheets`` are the names of its sheets, in order."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._stream = open(path, "rb")  # noqa: SIM115 (closed on exit)
-        try:
-            if self._stream.read(4) == b"\xd0\xcf\x11\xe0":
-                what = "protected by a password, or an old .xls under a new name"
-                raise ReadingsError(f"the workbook is {what}; save the sheet as a plain .xlsx or as CSV.")
-            with _guarded(), zipfile.ZipFile(self._stream) as parts:
-                size = sum(part.file_size for part in parts.infolist())
-            if size > _LARGEST:
-                raise ReadingsError(f"the workbook has {size} bytes unpacked; save the sheet as CSV.")
-            self._results = self._load(data_only=True)
-            self.sheets: tuple[str, ...] = tuple(sheet.title for sheet in self._results.worksheets)
-            if not self.sheets:
-                raise ReadingsError("the workbook has no sheet.")
-        except BaseException:
-            self._stream.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._results = self._load(data_only=True)
+        self.sheets: tuple[str, ...] = tuple(sheet.title for sheet in self._results.worksheets)
+        if not self.sheets:
+            raise ReadingsError("the workbook has no sheet.")
 
     def rows(self, sheet: str | None = None, decimal: str = ".") -> Iterator[tuple[int, list[str]]]:
         """Number (from 1) and cells of every row that has some; numbers are written with ``decimal``."""
