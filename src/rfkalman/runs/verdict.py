@@ -96,10 +96,11 @@ class Consistency:
 def consistency_of(store: Store, setup: Setup) -> Consistency:
     """Whether the readings of a run fit what was predicted before each was read."""
     sensor, n, inside = np.array(store.shares(WIDTH), dtype=np.int64).reshape(-1, 3).T
-    total, conflicts = int(n.sum()), _conflicts(store)
-    contradicted = (f"{_counted(conflicts, 'reading')} contradicted another one of the same sensor and time",)
+    total, conflicts = int(n.sum()), _conflicts(store.reasons())
+    words = f"{_counted(conflicts, 'reading')} contradicted another one of the same sensor and time"
+    contradicted = (words,) if conflicts else ()
     if not total:
-        return Consistency(0, None, None, None, (), conflicts, contradicted if conflicts else ())
+        return Consistency(0, None, None, None, (), conflicts, contradicted)
     share = inside / n
     # Chernoff: a share this far from its promise, or farther, has a probability below exp(-n KL). Unlike the tail
     # itself it orders sensors whose tails are far below the smallest double.
@@ -115,11 +116,11 @@ def consistency_of(store: Store, setup: Setup) -> Consistency:
         # The largest double stands for everything beyond it: JSON has no infinity.
         nis, band = min(nis / total, np.finfo(float).max), nis_band(total)
         warnings += _nis_words(nis, band, named if not warnings else [])
-    return Consistency(total, whole, nis, band, worst, conflicts, (*warnings, *(contradicted if conflicts else ())))
+    return Consistency(total, whole, nis, band, worst, conflicts, (*warnings, *contradicted))
 
 
-def _conflicts(store: Store) -> int:
-    return store.reasons().get("duplicate", {}).get(Reason.CONFLICT, 0)
+def _conflicts(reasons: Mapping[str, Mapping[str, int]]) -> int:
+    return reasons.get("duplicate", {}).get(Reason.CONFLICT, 0)
 
 
 def nis_band(n: int) -> tuple[float, float]:
@@ -208,7 +209,7 @@ def aside_of(store: Store, setup: Setup) -> Aside:
 def _set_aside(store: Store, setup: Setup, counts: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """How many readings were set aside for a reason; the reason, and what would have kept them."""
     reasons, kept = store.reasons(), "would have kept them"
-    if n := _conflicts(store):
+    if n := _conflicts(reasons):
         yield n, "contradicting another: one of two values is wrong"
     if n := counts["out of range"]:
         (low, high), unit = setup.valid_range, setup.labels.unit
