@@ -45,11 +45,11 @@ def order_for(bandwidth: ArrayLike) -> tuple[int, ...]:
 
 
 def bandwidth_of(order: ArrayLike) -> FloatArray:
-    """The bandwidth per axis that calls for this order: the inverse of :func:`order_for`; zero below 14 points.
+    """The bandwidth per axis that calls for this order: the inverse of :func:`order_for`.
 
-    It is also half the phase of a product of two such features.
+    It is also half the phase of a product of two such features. Below zero, not all of the spare points are needed.
     """
-    return np.maximum(2.0 * (np.asarray(order, dtype=np.float64) - _SPARE), 0.0)
+    return 2.0 * (np.asarray(order, dtype=np.float64) - _SPARE)
 
 
 def as_counts(name: str, value: Any, minimum: int = 1) -> int | tuple[int, ...]:
@@ -373,7 +373,7 @@ class Domain(Table, sort="domain is"):
 
     def wave(self, order: Order) -> FloatArray:
         """The bandwidth per unit of length along each axis that a rule of this order carries, (d,)."""
-        return bandwidth_of(per_axis("order", order, self.dimension)) / self.side
+        return np.maximum(bandwidth_of(per_axis("order", order, self.dimension)), 0.0) / self.side
 
     # -- the boundary -------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from ..core.checks import FloatArray, as_count, assign
 from ..core.errors import ValueRangeError
 from ..core.streams import stream
-from ..domains.base import Domain
+from ..domains.base import Domain, bandwidth_of
 from .base import FeatureMap, Pair, Recipe, RidgeMap, check_draw, lengths_per_axis, require_box, whole_bandwidth
 
 _ROOT2 = math.sqrt(2.0)
@@ -283,4 +283,4 @@ class ConstantMap(FeatureMap):
         return np.ones(1), np.zeros(1)
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
-        return np.zeros(self.dimension)
+        return np.full(self.dimension, bandwidth_of(1))

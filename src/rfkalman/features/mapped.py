@@ -327,7 +327,7 @@ class MappedMap(FeatureMap):
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """As many points as the inner ones per unit of new coordinate, where the map stretches most (on a grid)."""
         density = (np.array(order_for(self.inner.bandwidth(floor))) / self.inner.side) @ self.stretch
-        return bandwidth_of(np.ceil(density * self.side))
+        return bandwidth_of(np.maximum(np.ceil(density * self.side), 1))
 
     def settings(self) -> dict[str, Any]:
         if not isinstance(self.forward, CoordinateMap):

@@ -204,7 +204,7 @@ class PatchMap(FeatureMap):
         counts, own = np.array(self.counts), np.max([f.bandwidth(floor) for f in self.maps], axis=0)
         if aligned:
             zones = np.where(counts > 1, 2.0 * counts / self.overlap, 0.0)
-            return whole_bandwidth(counts * own / (1.0 + self.overlap) + zones)
+            return whole_bandwidth(counts * np.maximum(own, 0.0) / (1.0 + self.overlap) + zones)
         points = np.array(order_for(own))
         several = np.maximum(4.0 / 3.0 * counts * points, 16.0 * counts / self.overlap)
         return bandwidth_of(np.ceil(np.where(counts > 1, several, points)))
