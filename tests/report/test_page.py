@@ -160,7 +160,7 @@ def test_text_that_cannot_be_encoded_is_replaced() -> None:
 
 
 def test_the_rows_of_the_accounting_add_up_to_what_arrived(soil: tuple[RunRecord, Setup], soil_page: Page) -> None:
-    """By fate and by source, against the counter that the store keeps by itself."""
+    """By status and by source, against the counter that the store keeps by itself."""
     record, _ = soil
     *fates, together = [whole(cell) for cell in soil_page.column("Fates of readings", "readings")]
     assert sum(fates) == together == record.arrived == 26 * 3 + len(FAULTS)

@@ -119,7 +119,7 @@ DERIVED = {
 }
 STORED = {
     "a reading": ("UPDATE readings SET value = value + 1e-9 ", "WHERE seq = 30"),
-    "a fate": ("UPDATE readings SET status = 5 ", "WHERE seq = 30"),
+    "a status": ("UPDATE readings SET status = 5 ", "WHERE seq = 30"),
     "a position": ("UPDATE sources SET offset = offset + 1", ""),
     "a mark": ("UPDATE meta SET value = value || '1' ", "WHERE key = 'watermark'"),
     "a text": ("UPDATE meta SET value = CAST(x'ff' AS TEXT) ", "WHERE key = 'hash'"),
@@ -136,7 +136,7 @@ def test_damage_is_said_with_what_helps(halfway, tmp_path, what, small, monkeypa
     monkeypatch.setattr(module, "LOOK_OVER_BYTES", 2**40 if small else 0)
     remedy = "--rebuild analyses them anew" if what in DERIVED else "restore it from a copy, or run again"
     assert remedy in verify(damaged).damage[0]
-    if small or what not in ("a reading", "a fate"):
+    if small or what not in ("a reading", "a status"):
         # A large store is checked where it is read: an old reading is not, before something goes back to it.
         with pytest.raises(StoreError, match=remedy):
             Runner.open(damaged, setup())

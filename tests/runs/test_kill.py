@@ -27,7 +27,7 @@ def killed(folder: Path, seed: int, n_runs: int, n_kills: int) -> dict:
 
 
 def test_a_killed_run_is_the_unbroken_run(tmp_path):
-    """Posterior, every analysis, every reading's fate, every count: nothing lost, nothing counted twice."""
+    """Posterior, every analysis, every reading's status, every count: nothing lost, nothing counted twice."""
     found = killed(tmp_path, seed=1, n_runs=2, n_kills=6)
     assert sum(found["killed"].values()) >= 8
     assert found["different"] == []

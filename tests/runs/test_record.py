@@ -177,7 +177,7 @@ def test_a_record_read_while_the_run_goes_on_follows_its_rewinds(tmp_path):
 
 
 def test_the_accounting_adds_up_at_every_moment(tmp_path):
-    """Counted on arrival and counted by fate, while readings wait, are late or are rewound."""
+    """Counted on arrival and counted by status, while readings wait, are late or are rewound."""
     path, column = tmp_path / "run.sqlite", setup()
     table = ("time,sensor_id,value\n" + "\n".join(messy_lines(30)) + "\n").encode()
     with Runner.open(path, column) as runner, RunRecord.open(path, column) as record:
