@@ -162,12 +162,12 @@ def test_text_that_cannot_be_encoded_is_replaced() -> None:
 def test_the_rows_of_the_accounting_add_up_to_what_arrived(soil: tuple[RunRecord, Setup], soil_page: Page) -> None:
     """By status and by source, against the counter that the store keeps by itself."""
     record, _ = soil
-    *fates, together = [whole(cell) for cell in soil_page.column("Fates of readings", "readings")]
-    assert sum(fates) == together == record.arrived == 26 * 3 + len(FAULTS)
+    *counts, together = [whole(cell) for cell in soil_page.column("What became of readings", "readings")]
+    assert sum(counts) == together == record.arrived == 26 * 3 + len(FAULTS)
     head, *rows = soil_page.tables["Sources"]
     assert sum(whole(row[1]) + whole(row[2]) for row in rows[:-1]) == record.arrived
     assert head[1:3] == ["readings", "lines that are no readings"]
-    found = {row[0]: (whole(row[1]), row[3]) for row in soil_page.tables["Fates of readings"][1:-1]}
+    found = {row[0]: (whole(row[1]), row[3]) for row in soil_page.tables["What became of readings"][1:-1]}
     counts = {name: n for name, n in record.counts.items() if n}
     assert {name: n for name, (n, _) in found.items()} == counts
     every = {"used", "missing", "out of range", "late", "gated", "duplicate", "unknown sensor", "malformed"}
@@ -333,7 +333,7 @@ def test_it_says_how_to_do_it_again(soil: tuple[RunRecord, Setup], soil_page: Pa
 def test_a_run_without_a_used_reading_shows_what_was_assumed(tmp_path: Path, lines: list[str]) -> None:
     with finished(tmp_path, column(), lines) as (record, setup):
         page = Page(write_report(record, setup, tmp_path / "report.html", **TINY))
-        assert whole(page.column("Fates of readings", "readings")[-1]) == record.arrived == len(lines)
+        assert whole(page.column("What became of readings", "readings")[-1]) == record.arrived == len(lines)
     assert "none was used" in page.text and "before any reading: what was assumed" in page.text
     assert "No reading was used, so nothing moved" in page.text
 
@@ -379,7 +379,7 @@ def test_a_sensor_outside_is_said_to_be_outside(tmp_path: Path) -> None:
         page = Page(write_report(*run, tmp_path / "report.html", **TINY))
     assert page.column("Sensors", "")[1] == "outside the domain, never used"
     assert "Look at this first" in page.text
-    assert "outside" in [row[0] for row in page.tables["Fates of readings"]]
+    assert "outside" in [row[0] for row in page.tables["What became of readings"]]
 
 
 def test_optional_answers_of_a_record_may_be_empty(soil: tuple[RunRecord, Setup], tmp_path: Path) -> None:
@@ -566,7 +566,7 @@ def test_reports_of_the_examples_stay_small(name: str, tmp_path: Path, study_tab
         path = write_report(record, setup, tmp_path / "report.html", command="rfkalman report")
         seconds = time.perf_counter() - started
         page = Page(path)
-        assert whole(page.column("Fates of readings", "readings")[-1]) == record.arrived
+        assert whole(page.column("What became of readings", "readings")[-1]) == record.arrived
     size = path.stat().st_size / 1e6
     study_table.add("Reports of the examples", example=name, megabytes=size, seconds=seconds, pictures=len(page.images))
     assert size < 6.0

@@ -267,14 +267,14 @@ def test_the_automatic_window_is_counted_in_batches_however_the_stream_is_cut(tm
     """2500 minutes of two sensors: a reading 500 batches old is taken in, one 2000 batches old is late."""
     lines = [f"{stamp(m / 60)},{name},10.0" for m in range(1, 2501) for name in ("T05", "T20")]
     lines += [f"{stamp(2000 / 60)},T50,10.0", f"{stamp(500 / 60)},T50,10.0"]
-    fates = []
+    statuses = []
     for rows in (len(lines), 977):
         with Runner.open(tmp_path / f"{rows}.sqlite", COLUMN) as runner:
             for k in range(0, len(lines), rows):
                 runner.feed(chunk_of(lines[k : k + rows]), f"piece {k}")
             runner.flush()
-        fates.append([row[8] for row in contents(tmp_path / f"{rows}.sqlite")["readings"]])
-    assert fates[0] == fates[1] and fates[0][-2:] == [1, 5]
+        statuses.append([row[8] for row in contents(tmp_path / f"{rows}.sqlite")["readings"]])
+    assert statuses[0] == statuses[1] and statuses[0][-2:] == [1, 5]
 
 
 def test_a_repetition_is_a_duplicate_whatever_its_age(tmp_path):

@@ -156,7 +156,7 @@ def test_files_sorted_by_sensor_lose_nothing_when_gathered(tmp_path):
     assert statuses(tmp_path / "c.sqlite")["late"] > 20
 
 
-# -- every reading has a status -----------------------------------------------------------------------------------------
+# -- every reading has a status ---------------------------------------------------------------------------------------
 
 
 def test_every_kind_of_reading_is_counted_once(tmp_path):
