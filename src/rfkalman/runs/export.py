@@ -7,7 +7,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from importlib import import_module
@@ -278,7 +278,7 @@ def _layout(maps: Maps, variable: cf.Variable) -> tuple[tuple[int, ...], tuple[i
     return (*lead, maps.times_ns.size, *maps.grid.shape), (*(1 for _ in lead), maps.per_chunk, *pieces)
 
 
-def _fill(maps: Maps, arrays: Any, progress: Progress) -> None:
+def _fill(maps: Maps, arrays: Mapping[str, Any], progress: Progress) -> None:
     """Write the maps into the arrays of a file, as many times at once as are stored together."""
     d = len(maps.grid.shape)
     for some in row_blocks(maps.times_ns.size, maps.per_chunk):
@@ -314,15 +314,15 @@ def _write_zarr(maps: Maps, target: Path, crs: int | None, begin: Begin, progres
     """Write a folder with a Zarr group in the format that zarr writes by itself, metadata consolidated."""
     zarr = _package("zarr", "Writing Zarr")
     with begin(target, folders=True) as (part,), warnings.catch_warnings():
-        group = zarr.open_group(str(part), mode="w", attributes=cf.global_attributes(maps, crs))
+        group, arrays = zarr.open_group(str(part), mode="w", attributes=cf.global_attributes(maps, crs)), {}
         for name, (values, attrs) in cf.coordinates(maps).items():
             about = {"dimension_names": (name,), "attributes": attrs, "dtype": values.dtype}
             group.create_array(name, shape=values.shape, chunks=values.shape, **about)[:] = values
         for name, variable in cf.variables(maps).items():
             shape, chunks = _layout(maps, variable)
             about = {"dimension_names": variable.dims, "attributes": variable.attrs, "fill_value": np.nan}
-            group.create_array(name, shape=shape, chunks=chunks, dtype="f8", **about)
-        _fill(maps, group, progress)
+            arrays[name] = group.create_array(name, shape=shape, chunks=chunks, dtype="f8", **about)
+        _fill(maps, arrays, progress)
         # zarr warns that its third format has no official word on consolidated metadata; every reader takes it.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
         zarr.consolidate_metadata(str(part))
