@@ -84,7 +84,8 @@ class FeatureMap(Table, sort="features are"):
     @property
     def nested(self) -> dict[str, FeatureMap]:
         """The maps of which this one is made, by the label under which their arrays are saved; none for most."""
-        return {name: entry for name, entry in self._entries().items() if isinstance(entry, FeatureMap)}
+        names = getattr(self, "__dataclass_fields__", ())
+        return {name: entry for name in names if isinstance(entry := getattr(self, name), FeatureMap)}
 
     @property
     def n_features(self) -> int:
