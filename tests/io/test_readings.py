@@ -183,6 +183,15 @@ def test_decimals_are_rounded_as_float_rounds_them(cells):
         assert found is None if math.isnan(expected) else np.float64(found).tobytes() == np.float64(expected).tobytes()
 
 
+def test_plain_decimals_take_the_fast_road():
+    """Control for the tests above: lines cut together, numbers read at once, are not simply none."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("cut", "_number"):
+            patch.setattr(Table, name, lambda *a: pytest.fail("slow road"))
+        [chunk] = csv("".join(f'{T0},"a",{cell}\n' for cell in ("12.345", "-0.5", "7", "+.25")))
+    assert chunk.value.tolist() == [12.345, -0.5, 7.0, 0.25]
+
+
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     when=st.datetimes(datetime(1905, 1, 1), datetime(2190, 1, 1)),

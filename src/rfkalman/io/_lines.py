@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, NamedTuple
+from typing import IO
 
 from ..core.errors import ReadingsError
 from ..job.plan import TableFormat
@@ -15,15 +15,6 @@ from .tables import EXCERPT, Cells, Found, Position, has_bytes
 _BLOCK = 1 << 20
 #: Lines that are cut at once, and again one by one where one of them is not plain.
 _TOGETHER = 64
-
-
-class Block(NamedTuple):
-    """Whole lines and what they cover; ``overlong``: one line, of which this is the beginning."""
-
-    lines: list[str]
-    start: Position
-    end: Position
-    overlong: bool
 
 
 @contextmanager
@@ -37,8 +28,11 @@ def opened(source: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
         raise ReadingsError(f"source must be a path or a binary stream; got {type(source).__name__}.")
 
 
-def blocks(stream: IO[bytes], start: Position, layout: TableFormat, most_lines: int, final: bool) -> Iterator[Block]:
-    """Cut a stream into whole lines; of a line that is too long only the beginning is kept."""
+def blocks(
+    stream: IO[bytes], start: Position, table: Cells, most_lines: int, final: bool
+) -> Iterator[tuple[Found, Position, Position]]:
+    """What whole lines of a stream hold, and what they cover; of a line that is too long only the beginning is kept."""
+    layout = table.layout
     # read1 gives what a pipe has now; read would wait until a whole block has come.
     read = getattr(stream, "read1", stream.read)
     here, rest, lost = start, b"", 0
@@ -55,7 +49,7 @@ def blocks(stream: IO[bytes], start: Position, layout: TableFormat, most_lines: 
             # Only the last line of a source may lack its line end.
             end = Position(here.offset + lost + len(raw) + bool(data), here.lines + len(some))
             text = raw.replace(b"\r\n", b"\n").removesuffix(b"\r").decode(layout.encoding, "surrogateescape")
-            yield Block(text.split("\n"), here, end, lost > 0)
+            yield _cut(text.split("\n"), here.lines + 1, table, 0 if lost else layout.limits.line_bytes), here, end
             here, lost = end, 0
         if not data:
             return
@@ -64,15 +58,14 @@ def blocks(stream: IO[bytes], start: Position, layout: TableFormat, most_lines: 
             rest = rest[: 4 * EXCERPT]
 
 
-def cut_block(block: Block, table: Cells) -> Found:
-    """Lines of a block that are not blank: cut some at a time where all are plain, else each alone.
+def _cut(lines: list[str], first: int, table: Cells, longest: int) -> Found:
+    """Lines that are not blank: cut some at a time where all are plain, else each alone.
 
     What is wrong with a line then costs that line only.
     """
-    layout, found = table.layout, Found()
-    longest = 0 if block.overlong else layout.limits.line_bytes
-    for i in range(0, len(block.lines), _TOGETHER):
-        some, number = block.lines[i : i + _TOGETHER], block.start.lines + 1 + i
+    found = Found()
+    for i in range(0, len(lines), _TOGETHER):
+        some, number = lines[i : i + _TOGETHER], first + i
         text = "".join(some)
         # A character has at most four bytes.
         readable = 4 * max(map(len, some)) <= longest and "\x00" not in text and not has_bytes(text)
@@ -82,7 +75,7 @@ def cut_block(block: Block, table: Cells) -> Found:
             table.take_each(
                 found,
                 (
-                    (line, _unreadable(raw, layout, longest) or table.cut(raw), raw)
+                    (line, _unreadable(raw, table.layout, longest) or table.cut(raw), raw)
                     for line, raw in enumerate(some, start=number)
                     if raw and not raw.isspace()
                 ),

@@ -23,7 +23,7 @@ from ..core.errors import ReadingsError
 from ..job.plan import TableFormat
 from ._csv import Table, header_line, read_sheet
 from ._jsonl import JsonLines
-from ._lines import blocks, cut_block, opened
+from ._lines import blocks, opened
 from .tables import Chunk, Found, Position
 from .workbook import is_workbook, require_readable_kind
 
@@ -73,10 +73,9 @@ def read_csv(
         if begin.offset != after:
             stream.seek(begin.offset)
         per_chunk = max(1, rows // len(table.columns))
-        for block in blocks(stream, begin, layout, per_chunk, final):
+        for found, first, end in blocks(stream, begin, table, per_chunk, final):
             # The header belongs to the first chunk, so that chunks cover a source without a gap.
-            cover = start if block.start == begin else block.start
-            yield table.chunk(cut_block(block, table), cover, block.end)
+            yield table.chunk(found, start if first == begin else first, end)
 
 
 def read_jsonl(
@@ -105,8 +104,8 @@ def read_jsonl(
     with opened(source) as stream:
         if start.offset:
             stream.seek(start.offset)
-        for block in blocks(stream, start, layout, rows, final):
-            yield reader.chunk(cut_block(block, reader), block.start, block.end)
+        for found, first, end in blocks(stream, start, reader, rows, final):
+            yield reader.chunk(found, first, end)
 
 
 def is_json_lines(path: str | os.PathLike[str], format: str = "csv") -> bool:
