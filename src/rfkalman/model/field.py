@@ -215,8 +215,8 @@ def moments(Psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
 
 
 def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:
-    """Probability that a normal value exceeds each threshold, (n_thresholds, n); 0 or 1 where it is certain."""
-    above = mean - thresholds[:, None]
+    """Probability that normal values (...) exceed each threshold, (n_thresholds, ...); 0 or 1 where it is certain."""
+    above = mean - thresholds.reshape(-1, *[1] * mean.ndim)
     # Where the field is known exactly (a Dirichlet boundary) the probability is 0 or 1.
     safe = np.where(std > 0.0, std, 1.0)
     with np.errstate(over="ignore"):  # a quotient beyond all numbers is as good as infinite: probability 0 or 1

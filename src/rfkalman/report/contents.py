@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from ..core.checks import FloatArray, IntArray
 from ..core.pieces import in_blocks
 from ..domains.base import Domain
+from ..model.field import exceedance, moments
 from ..online.readings import STATUSES, Status
 from ..pictures.strokes import AxisLabels, Grid, pictured, pretty_unit
 from ..runs.record import RunRecord
-from ..statespace.values import Gaussian, half_width
+from ..statespace.values import half_width
 from .figures import Artist
 from .words import When, amount, for_figure, given
 
@@ -155,11 +155,8 @@ class Frame:
 
     def exceedance(self, value: float) -> list[Any]:
         """Probability of more than a value, on every grid; 0 or 1 where the field is known exactly."""
-        found = []
-        for mean, std in zip(self.mean, self.std, strict=True):
-            z = (mean - value) / np.where(std > 0.0, std, 1.0)
-            found.append(np.ma.masked_array(np.where(std > 0.0, ndtr(z), mean > value), np.ma.getmaskarray(mean)))
-        return found
+        pairs = zip(self.mean, self.std, strict=True)
+        return [np.ma.masked_array(exceedance(m, s, np.array([value]))[0], np.ma.getmaskarray(m)) for m, s in pairs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,16 +175,10 @@ def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list
     for t in times:
         field = setup.model.field(record.belief_at(t), setup.clock.to_model(t))
         psi = psi or [in_blocks(field.basis, grid.points[grid.inside], ROWS) for grid in grids]
-        pairs = [_moments(values, field.belief) for values in psi]
+        pairs = [moments(values, field.belief) for values in psi]
         mean, std = ([grid.filled(pair[k]) for grid, pair in zip(grids, pairs, strict=True)] for k in (0, 1))
         frames.append(Frame(int(t), last is not None and t > last, mean, std))
     return Frames(grids, frames)
-
-
-def _moments(psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
-    """Mean and std of the field where the basis functions have these values."""
-    rows = psi @ belief.root
-    return psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
 # -- sensors ----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -21,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..certificates.findings import Finding
 from ..core.checks import as_count, missing_extra
-from ..core.errors import ReportError
-from ..core.files import delete, part_of
+from ..core.errors import ReportError, RFKalmanError
+from ..core.files import whole
 from ..pictures.strokes import percent
 from ..runs.record import RunRecord
 from . import sections as of
@@ -85,16 +84,21 @@ def write_report(
     now = time.time_ns() if written_ns is None else int(written_ns)
     max_frames, max_strips = as_count("max_frames", max_frames), as_count("max_strips", max_strips)
     target = Path(path)
-    # Begun before anything is drawn: a folder that cannot be written is said at once.
-    with _explained(target):
-        beside = _begun(target)
     try:
-        text = _text(View(record, setup, max_frames, max_strips), command, certificates, now, progress)
-        with _explained(target):
+        if target.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Begun before anything is drawn: a folder that cannot be written is said at once.
+        with whole(target) as (beside,):
+            text = _text(View(record, setup, max_frames, max_strips), command, certificates, now, progress)
             beside.write_bytes(text.encode("utf-8"))
-            beside.replace(target)
-    finally:
-        delete(beside)
+    except RFKalmanError:
+        raise
+    except OSError as error:
+        raise ReportError(
+            f"the report cannot be written to {target} ({error.strerror or error}); choose a folder that exists, has "
+            "room and can be written."
+        ) from error
     return target
 
 
@@ -170,27 +174,3 @@ def _static(name: str) -> str:
     from markupsafe import Markup
 
     return Markup(files(__package__).joinpath("templates", name).read_text(encoding="utf-8"))
-
-
-# -- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _begun(target: Path) -> Path:
-    """An empty file beside the target, which it will replace."""
-    if target.is_dir():
-        raise IsADirectoryError(0, "it is a folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = part_of(target)
-    beside.touch(exist_ok=False)
-    return beside
-
-
-@contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ReportError(
-            f"the report cannot be written to {target} ({error.strerror or error}); choose a folder that exists, has "
-            "room and can be written."
-        ) from error
