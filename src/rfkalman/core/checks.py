@@ -145,7 +145,9 @@ def as_values(
     finite = np.isfinite(array).reshape(len(x), -1).all(axis=1)
     if not finite.all():
         i = int(np.flatnonzero(~finite)[0])
-        require_finite(f"{name} at x = {x[i].tolist()}{when}", array[i])
+        if when:
+            raise ValueRangeError(f"{name} is {array[i].tolist()} at x = {x[i].tolist()}{when}; it must be finite.")
+        require_finite(f"{name} at x = {x[i].tolist()}", array[i])
     return array
 
 

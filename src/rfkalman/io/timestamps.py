@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -69,7 +70,9 @@ def written_date(text: str, dates: str | None) -> tuple[str | None, ...] | None:
     ('2024', '1', '5', '14', '30', None, None, None)
     """
     found = _ISO.fullmatch(text)
-    if found is None and dates is not None:
+    if found is not None:
+        return found.groups()
+    if dates is not None:
         # Where the order is still asked for ("?"), what is a date can be told, if not which.
         found = _OTHER.get(dates, _OTHER["month first"]).fullmatch(text)
     if found is None:
@@ -107,6 +110,7 @@ class TimeRule:
         if layout.dates is not None and layout.dates not in DATES:
             raise ValueRangeError(f"dates must be one of {', '.join(DATES)}; got {layout.dates!r:.40}.")
         self.layout = layout
+        self._midnight = lru_cache(1024)(self._first_of)  # readings of a day share it
         try:
             self._zone = None if layout.zone is None else ZoneInfo(layout.zone)
         except (KeyError, ValueError, OSError, TypeError) as error:
@@ -141,14 +145,28 @@ class TimeRule:
         found = written_date(text, self.layout.dates)
         if found is None:
             return Reason.NOT_A_TIME
-        *parts, fraction, zone = found
-        year, month, day, hour, minute, second = (int(part or 0) for part in parts)
-        naive = datetime(year, month, day, hour, minute, second)
-        offset = self._local_offset(naive) if zone is None else time.fromisoformat(f"00:00{zone}").utcoffset()
-        if isinstance(offset, Reason):
-            return offset
+        *day, hour, minute, second, fraction, zone = found
+        clock = int(hour or 0), int(minute or 0), int(second or 0)
+        if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
+            return Reason.NOT_A_TIME
         # A datetime has no nanoseconds: they are counted beside it.
-        return (naive - _EPOCH - (offset or timedelta())) // _MICROSECOND * 1000 + int((fraction or "0").ljust(9, "0"))
+        beside = int((fraction or "0").ljust(9, "0"))
+        midnight = self._midnight(*day, zone)
+        if isinstance(midnight, int):
+            return midnight + (3600 * clock[0] + 60 * clock[1] + clock[2]) * 1_000_000_000 + beside
+        naive = midnight + timedelta(hours=clock[0], minutes=clock[1], seconds=clock[2])
+        offset = self._local_offset(naive)
+        return offset if isinstance(offset, Reason) else _nanoseconds(naive, offset) + beside
+
+    def _first_of(self, year: str, month: str, day: str, zone: str | None) -> int | datetime:
+        """The instant at which a day begins; where the clocks change on it or no zone is known, its local midnight."""
+        naive = datetime(int(year), int(month), int(day))
+        if zone is not None:
+            return _nanoseconds(naive, time.fromisoformat(f"00:00{zone}").utcoffset())
+        offset, *others = (self._local_offset(naive + timedelta(hours=h)) for h in (0, 12, 24))
+        if isinstance(offset, Reason) or any(other != offset for other in others):
+            return naive
+        return _nanoseconds(naive, offset)
 
     def _local_offset(self, naive: datetime) -> timedelta | Reason | None:
         """How far the clocks of the zone are ahead of UTC at a local time, or why there is no such time."""
@@ -166,15 +184,9 @@ class TimeRule:
         return first.utcoffset()
 
 
-def _written_offset(zone: str) -> timedelta:
-    """The offset that a time states; ValueError for none."""
-    if zone == "Z":
-        return timedelta()
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    hours, minutes = int(digits[:2]), int(digits[2:])
-    if hours > 23 or minutes > 59:
-        raise ValueError
-    return (-1 if zone[0] == "-" else 1) * timedelta(hours=hours, minutes=minutes)
+def _nanoseconds(naive: datetime, offset: timedelta | None) -> int:
+    """The instant of a local time whose clocks are so far ahead of UTC."""
+    return (naive - _EPOCH - (offset or timedelta())) // _MICROSECOND * 1000
 
 
 # -- times that a user gives in Python ---------------------------------------------------------------------------------
