@@ -21,7 +21,8 @@ EXTRAS = {
     "research": {"matplotlib", "sklearn"},
     "cli": {"typer", "rich", "threadpoolctl"},
     "problem": {"pydantic", "pydantic_core", "pint", "tomli_w", "jinja2"},
-    "io": {"openpyxl", "pandas", "xarray", "netCDF4", "zarr", "tifffile"},
+    "io": {"openpyxl"},
+    "runs": {"matplotlib"},
 }
 
 #: Loaded only by the command line and by `rk.Problem`, which need the extra `app`.

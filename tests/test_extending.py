@@ -68,7 +68,7 @@ class Rod(Domain):
     names: dict[str, str] = field(default_factory=dict)
     lower: Any = field(init=False)
     upper: Any = field(init=False)
-    kind: ClassVar[str] = "toy rod"
+    kind: ClassVar[str] = "a rod"
 
     def __post_init__(self):
         self._bound(np.zeros(1), np.array([self.length]))
@@ -124,7 +124,7 @@ class MonomialMap(FeatureMap):
     lower: Any
     side: Any
     count: int
-    kind: ClassVar[str] = "toy monomials"
+    kind: ClassVar[str] = "monomials"
 
     n_features = property(lambda self: self.count)
 
