@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -176,6 +177,20 @@ def test_every_module_says_what_it_is_and_lists_what_exists(path):
     assert module.__doc__
     for name in getattr(module, "__all__", []):
         assert hasattr(module, name)
+
+
+def test_a_record_that_holds_arrays_is_short_to_look_at():
+    """By our convention a record that cannot be compared (eq=False) holds arrays; its repr must not pour them out."""
+    from rfkalman.core.show import Shown, Told
+
+    for path in modules():
+        if unit(path) in ("research", "cli"):
+            continue
+        module = importlib.import_module("rfkalman." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for name, thing in vars(module).items():
+            mine = isinstance(thing, type) and thing.__module__ == module.__name__ and not name.startswith("_")
+            if mine and dataclasses.is_dataclass(thing) and thing.__eq__ is object.__eq__ and "Pieces" not in name:
+                assert issubclass(thing, (Shown, Told)) and "__repr__" not in vars(thing), f"{module.__name__}.{name}"
 
 
 def test_every_public_callable_is_documented():

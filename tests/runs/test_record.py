@@ -16,6 +16,8 @@ import rfkalman as rk
 from rfkalman.core.errors import TimeError, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.io.readings import read_csv
+from rfkalman.io.timestamps import instants
+from rfkalman.job import Clock
 from rfkalman.problem import Problem
 from rfkalman.problem.templates import example_file
 from rfkalman.runs import Runner, RunRecord
@@ -247,6 +249,24 @@ def test_times_may_be_nanoseconds_dates_or_texts(record):
         record.field_at(float(t))
     with pytest.raises(TimeError, match="UTC nanoseconds, datetimes or ISO texts"):
         record.field_at(timedelta(hours=7))
+    for beyond in (10**30, np.datetime64("2608-10-07"), np.datetime64("9999-01-01")):
+        with pytest.raises(TimeError, match="outside the years 1678 to 2262"):
+            record.field_at(beyond)
+    with pytest.raises(TimeError, match=r"t_ns = 2\d{3}-.* lies before the start of the run, 2\d{3}-"):
+        record.field_at(ORIGIN_NS - HOUR_NS)
+
+
+def test_times_of_pandas_are_read_like_its_tables():
+    """Naive Timestamps, alone, in a list or in an index, are in the zone of the problem; NumPy's are in UTC."""
+    pd = pytest.importorskip("pandas")
+    clock = Clock("Europe/Berlin", origin_ns=0, unit_ns=HOUR_NS)
+    index = pd.date_range("2023-10-25 12:00", periods=2, freq="h")
+    first = int(pd.Timestamp("2023-10-25 10:00", tz="UTC").value)
+    for given in (index, list(index), pd.Series(index), index.tz_localize("Europe/Berlin")):
+        assert instants(given, clock).tolist() == [first, first + HOUR_NS]
+    assert instants(index.to_numpy(), clock).tolist() == [first + 2 * HOUR_NS, first + 3 * HOUR_NS]
+    twice = datetime(2023, 10, 29, 2, 30)
+    assert (instants([twice.replace(fold=1), twice], clock) - instants(twice, clock)).tolist() == [HOUR_NS, 0]
 
 
 def test_a_run_is_short_to_look_at_and_draws_itself(tmp_path):
@@ -257,4 +277,32 @@ def test_a_run_is_short_to_look_at_and_draws_itself(tmp_path):
         figure = found.plot()
         assert figure.axes[0].get_ylabel() == "temperature [°C]"
         assert figure.axes[0].get_title().startswith("2024-")
+        assert figure._repr_png_()[:4] == b"\x89PNG"
+        strip, series = found.strip("T5cm"), found.unknowns_over_time()["surface"]
+        assert max(len(repr(value)) for value in (strip, series, found.setup.sensors, found.setup.judge)) < 600
         assert len(repr(found.setup)) < 400 and "Soil column" in repr(found.setup.problem)
+    assert "closed" in repr(found)
+
+
+def test_smoothing_keeps_the_band_around_a_sensor_in_alarm(tmp_path):
+    """The mean is that of the readings that were used, as if the others had never come; the band reaches what they say.
+
+    1e-8: two exact routes, conditioned as above.
+    """
+    lines = clean_lines(26)
+    lying = [i for i in range(len(lines)) if i % 4 == 3 and 8 <= 1 + i // 4 < 20]
+    told = [f"{line.rsplit(',', 1)[0]},60.0" if i in lying else line for i, line in enumerate(lines)]
+    silent = [line for i, line in enumerate(lines) if i not in lying]
+    column, t = setup(gate=4.0), ORIGIN_NS + 18 * HOUR_NS
+    fields = []
+    for name, table in (("told", told), ("silent", silent)):
+        run(tmp_path / f"{name}.sqlite", write_table(tmp_path / f"{name}.csv", table), column)
+        with RunRecord.open(tmp_path / f"{name}.sqlite", column) as record:
+            assert len(record.alarms()) == (name == "told")
+            fields += [record.field_at(t), record.smooth([t])[0]]
+    filtered, smooth, _, without = fields
+    place = column.sensors.coords[[3]]
+    assert_allclose(smooth.mean(DEPTHS), without.mean(DEPTHS), rtol=1e-8)
+    assert (smooth.std(DEPTHS) >= without.std(DEPTHS) * (1.0 - 1e-8)).all()
+    assert smooth.std(place) > 10.0 * without.std(place)
+    assert_allclose(smooth.std(place), filtered.std(place), rtol=0.1)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_increasing, frozen
+from ..core.show import Shown
 from ..physics.conditions import Robin
 from ..space.space import WhitenedSpace
 from .exact_field import FineBasis, Trajectory, quadrature_finding, require_unforced
@@ -28,8 +29,8 @@ _BLOCK = 16384
 # -- the L2 projection ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProjectionError:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProjectionError(Shown):
     """What the space misses of the exact field, and the reference coefficients that miss nothing else.
 
     Attributes
@@ -100,8 +101,8 @@ def projection_error(
 # -- the graph residual -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphResidual:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphResidual(Shown):
     """||P L (P u - u)|| at each time, as the filter sees it and in the strong sense.
 
     Attributes

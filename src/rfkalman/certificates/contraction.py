@@ -19,6 +19,7 @@ from typing import Any
 
 from ..core.checks import as_count, as_nonnegative, as_number, as_positive
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from .findings import Finding
 from .gram import TIME_UNIFORM
 from .propagation import ACCUMULATED, INITIAL
@@ -34,8 +35,8 @@ _CHECKS: dict[str, Callable[[str, Any], float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Contraction:
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Contraction(Shown):
     """The theorem's bound on sup_n E ||u_hat_n - u*(t_n)||^2, in three forms, with its terms apart.
 
     Parameters

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_finite, frozen
 from ..core.errors import ShapeError
+from ..core.show import Shown
 from ..statespace.values import LinearStep
 from .findings import Finding
 
@@ -32,8 +33,8 @@ ROUNDING = 1e-12
 # -- stability --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stability:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Stability(Shown):
     """S_T: the largest norm of a product of consecutive forecast matrices, at least 1.
 
     Attributes
@@ -120,8 +121,8 @@ def _largest_product(sizes: Sequence[FloatArray]) -> float:
 # -- residuals of a reference trajectory ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepResiduals:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StepResiduals(Shown):
     """One-step residuals of a reference trajectory and the bias they accumulate.
 
     Attributes

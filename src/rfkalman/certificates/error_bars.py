@@ -14,13 +14,14 @@ from scipy.special import ndtr, ndtri
 
 from ..core.checks import FloatArray, as_array, as_finite, as_nonnegative, frozen
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..model.field import Field
 from ..space.space import Basis
 from ..statespace.values import half_width
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ErrorBar:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ErrorBar(Shown):
     """Posterior standard deviation and deterministic bias apart, and an interval that covers for both.
 
     Attributes

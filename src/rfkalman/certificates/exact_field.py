@@ -13,6 +13,7 @@ import numpy as np
 from ..core.checks import FloatArray, as_finite, assign, frozen
 from ..core.errors import ValueRangeError
 from ..core.pieces import in_blocks, row_blocks
+from ..core.show import Shown
 from ..domains import Box, Rule
 from ..domains.base import per_axis
 from ..propagators import Exponential
@@ -36,8 +37,8 @@ class Trajectory(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SpaceTrajectory:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SpaceTrajectory(Shown):
     """The field that a (richer) whitened space evolves exactly in time from ``coeffs``.
 
     Where nobody knows the true field, the field of a space with more features

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_finite, as_share, assign, frozen
 from ..core.errors import ShapeError
+from ..core.show import Shown
 from ..space.space import WhitenedSpace
 from .approximation import projection_error
 from .contraction import THEOREM
@@ -42,8 +43,8 @@ PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Truths:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Truths(Shown):
     """K fields that a filter could meet, each at N + 1 analyses.
 
     Attributes
@@ -90,8 +91,8 @@ def exact_truth(space: WhitenedSpace, trajectory: Trajectory, times: ArrayLike, 
     return Truths(found.coeffs[:, :, None], found.errors[:, None], tuple(readings))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FieldError:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FieldError(Shown):
     """Bounds on the L2 error of the filter's mean (root mean square over the domain), for readings of the field.
 
     Attributes

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import as_count, as_finite, as_positive, as_share
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import triangularise
+from ..core.show import Shown
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import CHANCE, Finding
 from .propagation import AnalysisWindow, covariance_roots
@@ -232,8 +233,8 @@ def accumulated(
 # -- the certificate ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gram:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Gram(Shown):
     """The Gram condition of the theorem, measured and guaranteed, for one or many analyses.
 
     Attributes

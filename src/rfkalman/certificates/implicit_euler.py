@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_increasing, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 from ..propagators import Exponential, ImplicitEuler
 from ..space.space import WhitenedSpace
 from ..statespace.values import LinearStep
@@ -33,8 +34,8 @@ from .findings import Finding
 from .ritz import RITZ, Ritz, ritz
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Dynamics:
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Dynamics(Shown):
     """The dynamics input E_dyn(C_b, p, S_T) verified along one of the paper's two routes, implicit Euler (p = 1).
 
     Attributes

@@ -27,6 +27,7 @@ import numpy as np
 from ..core.checks import FloatArray, as_count, frozen
 from ..core.errors import ConformityError
 from ..core.pieces import grid_points, in_blocks
+from ..core.show import Shown
 from ..domains import Box
 from ..domains.base import per_axis
 from ..space.space import Basis
@@ -56,8 +57,8 @@ class Peak(NamedTuple):
         return [Finding("leverage", _STATEMENT, f"largest |Psi|^2 found, at {where}", self.value)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leverage:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Leverage(Shown):
     """A bound on the leverage beside the largest value that was found.
 
     Attributes

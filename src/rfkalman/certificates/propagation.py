@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 from ..core.checks import FloatArray, as_finite, frozen
 from ..core.errors import ShapeError
 from ..core.linalg import compress_root, triangularise
+from ..core.show import Shown
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .findings import Finding
 
@@ -25,8 +26,8 @@ INITIAL = "Initial bias"
 ACCUMULATED = "Per-time Gram versus accumulated information"
 
 
-@dataclass(frozen=True, eq=False)
-class AnalysisWindow:
+@dataclass(frozen=True, eq=False, repr=False)
+class AnalysisWindow(Shown):
     """A window of analyses, and what a filter knows in it whatever the readings say.
 
     Attributes

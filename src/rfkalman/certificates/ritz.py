@@ -18,6 +18,7 @@ from scipy.linalg import lu_factor, lu_solve
 from ..core.checks import FloatArray, as_count, as_number, as_positive, frozen
 from ..core.errors import ConformityError, DefinitenessError, ValueRangeError
 from ..core.linalg import symmetrise
+from ..core.show import Shown
 from ..space.space import WhitenedSpace
 from .exact_field import FineBasis, Trajectory, quadrature_finding, require_unforced
 from .findings import Finding
@@ -25,8 +26,8 @@ from .findings import Finding
 RITZ = "Conforming Galerkin consistency via Ritz approximation"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ritz:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ritz(Shown):
     """The parabolic Ritz quantity epsilon^G: a supremum and a time integral, with what they rest on.
 
     Attributes

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.show import Told
 from .field_error import PARTS, TOO_NARROW, FieldError
 from .findings import Finding
 from .propagation import AnalysisWindow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Overview:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Overview(Told):
     """The findings of every certificate, in the order of the theorem, and what could not be asked.
 
     Attributes

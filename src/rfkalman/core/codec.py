@@ -131,7 +131,14 @@ def to_dict(value: Any) -> Any:
         return [to_dict(entry) for entry in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return FUNCTION if callable(value) else value
+    if callable(value):
+        return FUNCTION
+    if not isinstance(value, (str, int, float, np.generic, type(None), Mapping)):
+        raise ArchiveError(
+            f"{value!r:.80} cannot be written to a file: {type(value).__name__} is of no kind that files know. Declare "
+            "its class with rfkalman.core.codec.coded, or save what does not hold one."
+        )
+    return value
 
 
 def from_dict(given: Any, makers: Mapping[str, Callable[..., Any]] | None = None) -> Any:

@@ -17,6 +17,7 @@ from ..core.checks import FloatArray, as_count, assign, frozen
 from ..core.codec import Table
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from ..core.pieces import grid_points, row_blocks
+from ..core.show import Shown
 
 if TYPE_CHECKING:
     from .pieces import Pieces
@@ -77,8 +78,8 @@ def raised(order: Order) -> Order:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Rule(Shown):
     """A positive quadrature rule on a domain, handed out in blocks so that nothing grows with its number of points.
 
     ``blocks(size)`` gives points (b, d) and weights (b,), at most ``size`` at a time. Weights belong to the
@@ -118,7 +119,7 @@ class Rule:
         return total * self.volume if plain else total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BoundaryRule(Rule):
     """A positive quadrature rule on a boundary part; blocks have outward unit normals (b, d) too.
 
@@ -220,8 +221,8 @@ def known_parts(parts: Sequence[str] | None, known: tuple[str, ...]) -> tuple[st
 # -- domains -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Corner:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Corner(Shown):
     """A vertex of a planar domain at which the interior angle exceeds pi.
 
     Parameters

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
+from ..core.show import Shown
 from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, raised
 from .pieces import SimplexPieces, simplices_within
 from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, simplex_volumes, triangle_groups
@@ -29,8 +30,8 @@ _CURVED_EXTRA = 2
 _FLATTENINGS = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ring:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ring(Shown):
     """A closed line of n boundary edges of a planar domain, which lies on their left.
 
     Parameters

@@ -21,6 +21,7 @@ from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, IntArray, frozen
 from ..core.pieces import in_blocks, row_blocks
+from ..core.show import Shown
 from .base import BoundaryRule, Rule
 
 EDGES: dict[int, tuple[tuple[int, int], ...]] = {
@@ -194,8 +195,8 @@ def densities(nodes: FloatArray, xi: FloatArray) -> FloatArray:
 # -- rules on many cells -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Group(Shown):
     """Cells that share a reference rule: nodes (m, k, d) relative to an origin, reference points and weights."""
 
     nodes: FloatArray

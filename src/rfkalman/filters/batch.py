@@ -24,6 +24,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from ..core.checks import FloatArray
 from ..core.linalg import compress_root
+from ..core.show import Shown
 from ..statespace.values import Gaussian, Observation
 from .kernels import LOG_2PI, Batch, finite_readings, require_step
 
@@ -32,8 +33,8 @@ IntArray = NDArray[np.intp]
 _BUFFER_ROWS = 512
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchPosterior:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BatchPosterior(Shown):
     """What all readings together say about every analysis time.
 
     Parameters

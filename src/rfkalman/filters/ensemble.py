@@ -25,6 +25,7 @@ from scipy.linalg import blas, lapack
 from ..core.checks import EPS, FloatArray, as_count, as_finite, as_positive, assign, frozen, unchecked
 from ..core.errors import DefinitenessError, ShapeError, ValueRangeError
 from ..core.linalg import compress_root
+from ..core.show import Shown
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .kernels import INDICATOR_LIMIT, Batch, Scratch, finite_readings, move
 
@@ -32,8 +33,8 @@ from .kernels import INDICATOR_LIMIT, Batch, Scratch, finite_readings, move
 _BASIS_TOLERANCE = 1e-10
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ensemble:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ensemble(Shown):
     """Members that stand for a belief: their mean, and their deviations from it in factored form.
 
     Usually made by :func:`sample` or :meth:`from_members`.

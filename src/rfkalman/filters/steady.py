@@ -21,6 +21,7 @@ from scipy.linalg import solve_discrete_lyapunov, solve_triangular
 
 from ..core.checks import FloatArray, frozen, unchecked
 from ..core.linalg import cholesky, triangularise
+from ..core.show import Shown
 from ..statespace.values import Gaussian, LinearStep, Observation
 from . import kalman
 from .kernels import Batch, finite_readings, log_evidence, quadratic
@@ -30,8 +31,8 @@ FIXED_POINT_TOLERANCE = 1e-12
 _FIRST_CHECK = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConstantGain:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ConstantGain(Shown):
     """An analysis with a covariance that no longer changes.
 
     It answers only for the very arrays it was made from: another gap, another

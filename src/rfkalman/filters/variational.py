@@ -23,6 +23,7 @@ from scipy.linalg import blas
 from ..core.checks import FloatArray, as_count, as_positive, frozen, unchecked
 from ..core.errors import ValueRangeError
 from ..core.linalg import compress_root, triangularise
+from ..core.show import Shown
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .kernels import Batch, finite_readings, require_step
 
@@ -32,8 +33,8 @@ _BUFFER_ROWS = 256
 Window = list[tuple[LinearStep | None, Observation, FloatArray]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VariationalPosterior:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class VariationalPosterior(Shown):
     """The minimum, the Gaussians around it, and how far the descent got.
 
     Parameters

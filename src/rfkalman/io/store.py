@@ -164,6 +164,7 @@ class Store:
         self.path = path
         self._sql = connection
         self._lock = lock
+        self.is_closed = False
         self._version = VERSION
         # A byte that is no text must not end a program: what it makes of the text is no longer what was digested.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -212,6 +213,7 @@ class Store:
                 with suppress(sqlite3.Error):
                     self._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._sql.close()
+            self.is_closed = True
         finally:
             if self._lock is not None:
                 os.close(self._lock)

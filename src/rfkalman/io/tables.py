@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray
+from ..core.show import Shown
 from ..job.plan import TableFormat
 from ._reasons import Reason
 from .texts import number
@@ -46,8 +47,8 @@ class Rejected(NamedTuple):
     excerpt: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Chunk(Shown):
     """Some readings, in the order of their lines, and what else the lines held.
 
     Attributes
@@ -86,8 +87,8 @@ class Chunk:
         return np.array(self.names, dtype=object)[self.code]
 
 
-@dataclass(slots=True, eq=False)
-class Found:
+@dataclass(slots=True, eq=False, repr=False)
+class Found(Shown):
     """Cells of lines, column by column, and what became of lines that could not be cut or were not asked for."""
 
     line: list[int] = field(default_factory=list)

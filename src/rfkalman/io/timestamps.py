@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 
 from ..core.checks import IntArray
 from ..core.errors import TimeError, ValueRangeError
-from ..job.clock import Clock
+from ..job.clock import EARLIEST_NS, LATEST_NS, Clock
 from ..job.plan import TableFormat
 from ._reasons import Reason
 from .texts import number
@@ -198,38 +199,51 @@ Time = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
 def instants(times: Any, clock: Clock) -> IntArray:
     """UTC nanoseconds of one time or several, however they are given; see :data:`Time`.
 
+    Datetimes and texts without a zone are in that of the problem; NumPy's are in UTC, as in labelled arrays.
+
     Examples
     --------
     >>> clock = Clock("Europe/Berlin", origin_ns=0, unit_ns=3_600_000_000_000)
     >>> instants(["1970-01-01 02:00", "1970-01-01T01:00Z", datetime(1970, 1, 1, 2), 3_600_000_000_000], clock) // 10**9
     array([3600, 3600, 3600, 3600])
     """
+    if hasattr(times, "to_numpy") and not hasattr(times, "dims"):
+        times = times.tolist()  # of pandas: Timestamps know their zone, or are read in that of the problem
     listed = times if isinstance(times, (list, tuple)) else np.atleast_1d(np.asarray(times))
     rule = TimeRule(TableFormat(zone=clock.zone))
-    return np.array([_instant(value, clock, rule) for value in listed], dtype=np.int64)
+    found = [_instant(value, clock, rule) for value in listed]
+    for t, value in zip(found, listed, strict=True):
+        if not EARLIEST_NS <= t <= LATEST_NS:
+            raise TimeError(f"the time {value!r:.60} lies outside the years 1678 to 2262 that timestamps can hold.")
+    return np.array(found, dtype=np.int64)
 
 
 def instant(when: Time, clock: Clock) -> int:
     """UTC nanoseconds of one time."""
-    return int(when) if type(when) is int else int(instants([when], clock)[0])
+    return int(instants([when], clock)[0])
 
 
 def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
+    wanted = "durations (whole nanoseconds, timedelta)" if clock.relative else "UTC nanoseconds, datetimes or ISO texts"
     if isinstance(value, (float, np.floating)):
         raise TimeError(
-            "times are floats; give UTC nanoseconds as whole numbers (setup.clock.from_model turns model time into "
-            "them), numpy datetime64, or texts such as '2024-03-31T12:00Z'."
+            f"times are floats; give {wanted} (got {float(value)!r}; setup.clock.from_model turns model time into "
+            "nanoseconds)."
         )
     if isinstance(value, timedelta):
         value = np.timedelta64(value)
     if isinstance(value, np.timedelta64 if clock.relative else np.datetime64):
         if np.isnat(value):
             raise TimeError("times contains NaT, which is no time.")
-        return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
+        # By whole seconds: NumPy wraps what 64-bit nanoseconds cannot hold.
+        seconds = value.astype(f"{value.dtype.kind}8[s]")
+        return int(seconds.astype(np.int64)) * 1_000_000_000 + int((value - seconds) / np.timedelta64(1, "ns"))
     # numpy counts its timedeltas among the integers.
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
         return int(value)
     if isinstance(value, (str, datetime)) and not clock.relative:
+        if getattr(value, "fold", 0):
+            rule = TimeRule(replace(rule.layout, ambiguous="second"))
         found = rule.parse(str(value).strip())
         if isinstance(found, int):
             return found
@@ -237,5 +251,4 @@ def _instant(value: Any, clock: Clock, rule: TimeRule) -> int:
             f"times: {value!r:.60} cannot be used ({found}); write it like '2024-03-31T12:00Z', with a zone unless the "
             "problem names one."
         )
-    wanted = "durations (whole nanoseconds, timedelta)" if clock.relative else "UTC nanoseconds, datetimes or ISO texts"
     raise TimeError(f"times must be {wanted}; got {value!r:.60}.")

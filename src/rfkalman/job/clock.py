@@ -9,13 +9,14 @@ import numpy as np
 
 from ..core.checks import FloatArray, IntArray
 from ..core.errors import TimeError, ValueRangeError
+from ..core.show import Shown
 
 #: Times beyond these cannot be held as 64-bit nanoseconds: years 1678 to 2262, with some room.
 EARLIEST_NS, LATEST_NS = -9_200_000_000_000_000_000, 9_200_000_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Shown):
     """Timestamps (UTC nanoseconds since 1970) and model time (floats in the unit of the problem), either way.
 
     Parameters

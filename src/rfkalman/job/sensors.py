@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray, as_finite, assign
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.show import Shown
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SensorTable:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SensorTable(Shown):
     """The sensors of a problem, in the order of their table.
 
     Attributes

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
-from ..core.errors import ShapeError
+from ..core.errors import ShapeError, ValueRangeError
 from ..core.pieces import grid_points, in_blocks
 from ..core.show import Shown
 from ..pictures.plots import map_field
@@ -182,13 +182,17 @@ class Field(Shown):
         except ImportError as error:
             raise missing_extra("xarray", "xarray", "Field.to_xarray") from error
         domain, d = self.space.pde.domain, self.space.dimension
-        if isinstance(axes, int):
+        if np.ndim(axes) == 0:  # type: ignore[arg-type]
             counts = np.maximum(2, np.ceil((as_count("axes", axes, 2) - 1) * domain.side / domain.side.max()) + 1)
             axes = [np.linspace(a, b, int(n)) for a, b, n in zip(domain.lower, domain.upper, counts, strict=True)]
-        lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]
+        elif d == 1 and np.ndim(axes[0]) == 0:  # type: ignore[index]
+            axes = [axes]  # type: ignore[list-item]
+        lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]  # type: ignore[arg-type]
         labels = tuple("xyz"[:d] if names is None else names)
         if len(lines) != d or len(labels) != d:
             raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
+        if len({*labels, "mean", "std"}) != d + 2:
+            raise ValueRangeError(f"names must differ from each other and from mean and std; got {list(labels)}.")
         x = grid_points(lines)
         inside = domain.contains(x)
 

@@ -36,8 +36,8 @@ from .readings import oldest
 _SUSPICIOUS_NOISE = 1e-5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Moment:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Moment(Shown):
     """One time: the belief that arrived there, the batches read there, and the belief that left."""
 
     time: float

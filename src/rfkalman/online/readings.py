@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, IntArray
+from ..core.show import Shown
 
 Mask = NDArray[np.bool_]
 
@@ -98,8 +99,8 @@ class Examined(NamedTuple):
     batch: IntArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Judge:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Judge(Shown):
     """What a problem says about its readings.
 
     Parameters

@@ -150,8 +150,8 @@ class inclusion(Shown):
 
 
 @coded
-@dataclass(frozen=True, slots=True, eq=False)
-class scaled:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class scaled(Shown):
     """A function of points times a number; it jumps where the function does."""
 
     base: Callable[[FloatArray], ArrayLike]

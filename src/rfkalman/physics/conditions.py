@@ -80,7 +80,7 @@ class TimeSeries(Shown):
 
 
 @partial(coded, mark="unknown", prior="unknown")
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Unknown(Condition):
     """A value to be estimated with the field: one per part, or a function along the part.
 

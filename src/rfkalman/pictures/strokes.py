@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import FloatArray, missing_extra
+from ..core.show import Shown
 from ..domains.base import Domain
 from ..statespace.values import half_width
 
@@ -98,7 +99,16 @@ def new_figure(width: float, height: float, title: str | None = None, *, layout:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra("matplotlib", "plot", "rfkalman.report") from error
-    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
+
+    class Drawing(Figure):
+        """A figure that a notebook shows without being told to."""
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", dpi=100)
+            return file.getvalue()
+
+    figure = Drawing(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title, fontsize=TITLE + 2)
@@ -174,8 +184,8 @@ def named_values(
 # -- grids -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Grid:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Grid(Shown):
     """A regular grid on a line, rectangle or box cut out of the domain's box.
 
     Attributes
@@ -343,8 +353,8 @@ def colour_bar(drawn: Any, axes: Sequence[Axes], name: str, readings: FloatArray
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Picture(Shown):
     """A PNG, its size on the page in CSS pixels, and what it shows in words."""
 
     png: bytes

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
+from ..core.show import Told
 from ..filters import kalman
 from ..io.readings import from_frame
 from ..io.tables import Chunk, Position
@@ -97,8 +98,8 @@ class DataReport:
     unread: list[str] = field(default_factory=list)  # the first lines that are no readings: file, line, cell
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Told):
     """What was found; ``print`` it, or take ``as_dict()``."""
 
     findings: tuple[Finding, ...]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.show import Shown
 from ..domains import Box, Domain
 from ..features import (
     Constant,
@@ -126,8 +127,8 @@ def space_of(
     return space, list(dict.fromkeys(said))
 
 
-@dataclass(slots=True, eq=False)
-class _Plan:
+@dataclass(slots=True, eq=False, repr=False)
+class _Plan(Shown):
     pde: LinearPDE
     family: str
     count: int

@@ -39,8 +39,8 @@ _FORCING_BLOCK = 1024  # sub-steps whose forcing is evaluated in one call: bound
 Pieces = tuple[tuple[float, int], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Kernel(Shown):
     """The part of a step that depends on the length of the gap alone.
 
     Parameters

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.errors import TimeWarning, ValueRangeError
+from ..core.show import Shown
 from ..statespace.values import Forcing, Generator, LinearStep
 from .base import (
     Blocks,
@@ -237,8 +238,8 @@ def changing_step(
     return total
 
 
-@dataclass(slots=True, eq=False)
-class _Panel:
+@dataclass(slots=True, eq=False, repr=False)
+class _Panel(Shown):
     """A step over [t, t + h], and the same as two halves."""
 
     t: float

@@ -20,14 +20,15 @@ from scipy.linalg import lapack
 from ..core.checks import FloatArray, assign, frozen
 from ..core.errors import SpaceWarning, ValueRangeError
 from ..core.linalg import compress_root
+from ..core.show import Shown
 from ..statespace.values import Generator
 from .base import Kernel, Propagator, active_columns, check_max_step, diagonal_root, gauss_nodes, uncorrelated
 
 _NOISE_NODES = 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tableau:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tableau(Shown):
     """A stiffly accurate scheme as data: the last row of each table is its row of weights.
 
     Parameters

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.checks import FloatArray, IntArray
 from ..core.pieces import in_blocks
+from ..core.show import Shown
 from ..domains.base import Domain
 from ..model.field import exceedance, moments
 from ..online.readings import STATUSES, Status
@@ -144,8 +145,8 @@ def _snapped(times: IntArray, analyses: IntArray) -> IntArray:
 # -- fields -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Frame(Shown):
     """The field at one time: mean and std on every grid."""
 
     time_ns: int
@@ -159,8 +160,8 @@ class Frame:
         return [np.ma.masked_array(exceedance(m, s, np.array([value]))[0], np.ma.getmaskarray(m)) for m, s in pairs]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frames:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Frames(Shown):
     """The field at several times, on the same grids."""
 
     grids: list[Grid]
@@ -184,8 +185,8 @@ def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list
 # -- sensors ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SensorRow:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SensorRow(Shown):
     """What one sensor said, in numbers.
 
     Attributes

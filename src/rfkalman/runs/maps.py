@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray, IntArray, as_count, as_finite, frozen
 from ..core.errors import TimeError, ValueRangeError
 from ..core.pieces import row_blocks
+from ..core.show import Shown
 from ..domains.base import Domain
 from ..io.timestamps import instants
 from ..job import Setup
@@ -41,8 +42,8 @@ _CHUNK = 1 << 16
 # -- where -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Grid:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Grid(Shown):
     """A regular grid over the bounding box of a domain, from edge to edge.
 
     Attributes

@@ -32,8 +32,8 @@ _WIDEST, _CERTAIN = 10.0, 1e-8
 _AT_ONCE = 1 << 18
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Strip:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Strip(Shown):
     """All readings of one sensor in the order of time, with what was predicted before each was read.
 
     Attributes
@@ -68,8 +68,8 @@ class SensorReadings(NamedTuple):
     predicted_std: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnknownSeries:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UnknownSeries(Shown):
     """The values of one unknown after every analysis: times (n,), mean and std (n, k)."""
 
     name: str
@@ -88,7 +88,10 @@ class RunRecord(Shown):
         self._alarms: tuple[int, list[Alarm]] | None = None
 
     def _summary(self) -> dict[str, object]:
-        end, labels = self.end_ns, self.setup.labels
+        labels = self.setup.labels
+        if self.store.is_closed:
+            return {"title": labels.title or labels.field, "store": f"{self.store.path.name}, closed"}
+        end = self.end_ns
         counts = {status: n for status, n in self.counts.items() if n}
         until = {} if end is None else {"until": self.setup.time_text(end)}
         return {"title": labels.title or labels.field, **counts, **until, "store": self.store.path.name}
@@ -203,9 +206,22 @@ class RunRecord(Shown):
         (:meth:`_widened`); the recursion itself knows nothing of it.
         """
         t_ns = instant(t_ns, self.setup.clock)
+        belief, at, on = self._reached(t_ns)
+        start = self.setup.clock.from_model(self.setup.model.start)
+        for when, value, sensor in on:
+            stop = max(when, start if at == NEVER else at)
+            belief = self._widened(self._filter.carry(belief, at, stop), stop, sensor, value)
+            at = stop
+        return self._filter.carry(belief, at, t_ns)
+
+    def _reached(self, t_ns: int) -> tuple[Gaussian, int, list[tuple[int, float, int]]]:
+        """The recursion's last belief up to a time, when it holds, and what sensors in alarm said: when, what, who."""
         start = self.setup.clock.from_model(self.setup.model.start)
         if t_ns < start:
-            raise TimeError(f"t_ns = {t_ns} lies before the start of the run, {start}, where the prior holds.")
+            raise TimeError(
+                f"t_ns = {self.setup.time_text(t_ns)} lies before the start of the run, {self.setup.time_text(start)}, "
+                "where the prior holds: there is no field before it. Ask for a later time, or start the run earlier."
+            )
         filter_ = self._filter
         with self.store.snapshot():
             # A running store may have rewound since the last call, so what was reached then counts only if it holds.
@@ -213,15 +229,10 @@ class RunRecord(Shown):
             if kept != [filter_.belief.mean.tobytes()]:
                 filter_.restart()
             filter_.reach(self.store, t_ns)
-            alarms = self.alarms()
-        at, belief = filter_.head_ns, filter_.belief
-        on = [(last, alarm.sensor) for alarm in alarms if (last := alarm.last_at(t_ns)) is not None]
-        for (when, value), sensor in sorted(on):
-            if self.setup.sensors.inside[sensor]:
-                stop = max(when, start if at == NEVER else at)
-                belief = self._widened(filter_.carry(belief, at, stop), stop, sensor, value)
-                at = stop
-        return filter_.carry(belief, at, t_ns)
+            alarms = [(alarm.last_at(t_ns), alarm.sensor) for alarm in self.alarms()]
+        inside = self.setup.sensors.inside
+        on = sorted((*last, sensor) for last, sensor in alarms if last is not None and inside[sensor])
+        return filter_.belief, filter_.head_ns, on
 
     def _widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float) -> Gaussian:
         """A belief whose 90 % band at the place of a sensor reaches what the sensor says; the mean stays.
@@ -281,7 +292,8 @@ class RunRecord(Shown):
     def smooth(self, times: Any) -> list[Field]:
         """The field at these times given all readings of the record, later ones too.
 
-        One pass back over the analyses, which holds r x r numbers and the beliefs at the times asked for.
+        One pass back over the analyses, which holds r x r numbers and the beliefs at the times asked for. Around
+        sensors in alarm at a time the band reaches what they say, as everywhere.
 
         Parameters
         ----------
@@ -290,7 +302,10 @@ class RunRecord(Shown):
         """
         clock, model, filter_ = self.setup.clock, self.setup.model, self._filter
         wanted = instants(times, clock).tolist()
-        beliefs = {t: self.belief_at(t) for t in sorted(set(wanted))}
+        beliefs, alarms = {}, {}
+        for t in sorted(set(wanted)):
+            belief, at, alarms[t] = self._reached(t)
+            beliefs[t] = filter_.carry(belief, at, t)
         ahead, left = None, sorted(beliefs)
         future = Future(np.zeros((0, model.dim)), np.zeros(0))
 
@@ -308,6 +323,9 @@ class RunRecord(Shown):
                 future, ahead = before(batch).before(filter_.observation(batch, sensors), y), batch
         for t in left:
             beliefs[t] = before(t).known_to(beliefs[t])
+        for t, on in alarms.items():
+            for _, value, sensor in on:
+                beliefs[t] = self._widened(beliefs[t], t, sensor, value)
         return [model.field(beliefs[t], clock.to_model(t)) for t in wanted]
 
     # -- series -------------------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import betainc, gammainccinv, gammaincinv, xlogy
 
 from ..core.checks import FloatArray, IntArray
+from ..core.show import Shown
 from ..io.store import Store
 from ..job import Setup
 from ..online.readings import Reason, Status
@@ -41,7 +42,7 @@ LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Consistency:
+class Consistency(Shown):
     """How the readings lie in the bands that were predicted before they were read.
 
     Attributes
@@ -166,7 +167,7 @@ def _nis_words(nis: float, band: tuple[float, float], named: list[tuple[str, flo
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class Aside(Shown):
     """Readings that could have been used and were not, and what would have kept them.
 
     Attributes
@@ -265,7 +266,8 @@ def waiting_of(store: Store, setup: Setup) -> tuple[str, ...]:
 # -- alarms -----------------------------------------------------------------------------------------------------------
 
 
-class Alarm(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Alarm(Shown):
     """Readings of one sensor set aside one after the other, by range or gate, with none used in between."""
 
     sensor: int

@@ -22,6 +22,7 @@ from scipy.linalg import svd
 from ..core.checks import FloatArray, as_number, frozen
 from ..core.errors import DefinitenessError, FloorError, ValueRangeError
 from ..core.linalg import qr_factor
+from ..core.show import Shown
 from ..domains import BoundaryRule, Rule
 from ..features.base import FeatureMap
 from ..physics.pde import LinearPDE
@@ -33,8 +34,8 @@ GRAM_FLOOR = 1e-10
 _SLACK = 6e6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spectrum:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Spectrum(Shown):
     """Singular values of the weighted features and their right singular vectors.
 
     ``values`` (M,) descending, ``vectors`` (M, M) by columns; the paper's mass
@@ -58,8 +59,8 @@ class Spectrum:
 SpectrumRoute = Callable[[FeatureMap, Rule, float, float], Spectrum]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Term:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Term(Shown):
     """One affine term of the stiffness: ``value`` times ``matrix``, times ``factor(t)`` if it changes in time."""
 
     name: str
@@ -86,8 +87,8 @@ class Term:
         return self.name.startswith("velocity")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Assembly:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Assembly(Shown):
     """What the second pass gives."""
 
     terms: tuple[Term, ...]
@@ -175,8 +176,8 @@ def weighted_gram(w: FloatArray, values: FloatArray) -> FloatArray:
     return rows.T @ rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trace(Shown):
     """How whitened directions meet a part of the boundary.
 
     ``kept`` (r0, r) spans the directions whose rms trace is at most ``eps``,

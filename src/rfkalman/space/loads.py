@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.checks import FloatArray
 from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning
+from ..core.show import Shown
 from ..domains import BoundaryRule, Rule
 from ..domains.pieces import Refinement
 from ..physics.conditions import TimeSeries, Unknown, evaluate
@@ -31,8 +32,8 @@ _EDGE_ORDER = {1: 1, 2: 256, 3: 48}
 _EVALUATION_ROWS = 16384
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Drivers:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Drivers(Shown):
     """What is known to push the coefficients: a constant vector, series, functions of time, lifted boundary values."""
 
     steady: FloatArray

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, frozen
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..domains import BoundaryRule, Domain
 from ..features.base import FeatureMap
 from ..physics.conditions import TimeSeries, Unknown, Value, evaluate
@@ -31,8 +32,8 @@ _STIFFNESSES = (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _TIMES_AT_ONCE = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Part(Shown):
     """One boundary part with a value on it; the integral over it is multiplied by ``weight``."""
 
     name: str
@@ -257,8 +258,8 @@ class Lift:
         return np.asarray(np.argmax(tame, axis=0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnknownShape:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UnknownShape(Shown):
     """Where an unknown on the boundary acts, in frame coordinates.
 
     ``readout`` (r1, k) lifts its k values into the field (Dirichlet),

@@ -19,6 +19,7 @@ from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ConformityError, FloorError, QuadratureError, QuadratureWarning, SpaceWarning, ValueRangeError
 from ..core.linalg import symmetrise
 from ..core.pieces import row_blocks
+from ..core.show import Shown
 from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import bandwidth_of, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
@@ -53,8 +54,8 @@ _LOOK_ROWS = 16384
 _UNDER_SAMPLED, _PATIENCE = 4.0, 5.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FloorGrid:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FloorGrid(Shown):
     """Choose the mass floor from a finite grid, and remember that it was chosen.
 
     A certificate for a floor fixed in advance holds for one chosen from k

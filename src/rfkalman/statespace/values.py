@@ -109,8 +109,8 @@ def half_width(level: float) -> float:
     return float(ndtri(0.5 + 0.5 * as_share("level", level, "such as 0.9 for 90 %")))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Series:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Series(Shown):
     """A known value in time and what it pushes: linear between its times, constant beyond them.
 
     Parameters
@@ -133,8 +133,8 @@ class Series:
         return np.interp(times, self.times, self.values)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Forcing:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Forcing(Shown):
     """Forcing that moves, by its kinds: f(t) = steady + sum of series + function(t).
 
     A propagator integrates what is linear between known times exactly, and has
