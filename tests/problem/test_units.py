@@ -162,3 +162,9 @@ def test_a_field_in_coulomb_is_a_temperature_misspelt():
     for letter in "CF":
         with pytest.raises(ValueRangeError, match=f"did you mean 'deg{letter}'"):
             Units(field=letter)
+
+
+def test_a_decimal_comma_is_recognised():
+    """Not the unit is wrong but the number before it: the message says how numbers are written."""
+    with pytest.raises(RFKalmanError, match="written with a decimal point"):
+        Units("m", "s", "degC").convert("0,58 mm2/s", "diffusivity")

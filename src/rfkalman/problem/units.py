@@ -131,7 +131,8 @@ def _parsed(text: str) -> Any:
     """A unit as pint knows it; raises ValueRangeError with a sentence that starts with the unit."""
     cleaned = spelled(text) if len(text) <= 2 * _LONGEST else text
     if len(cleaned) > _LONGEST or not _UNIT.fullmatch(cleaned):
-        raise ValueRangeError(f"{text!r:.60} is not a unit; write it like 'm', 'degC', 'mm2/s' or '1/d'.")
+        comma = " Numbers are written with a decimal point." if re.match(r",\d", text) else ""
+        raise ValueRangeError(f"{text!r:.60} is not a unit; write it like 'm', 'degC', 'mm2/s' or '1/d'.{comma}")
     powers = _POWER.sub(r"**\1", cleaned.replace("^", "**"))
     powers = re.sub(r"(\*\*){2,}", "**", powers)
     if re.search(r"\*\*\s*\(|\*\*\s*-?\d*[.]|\d{3,}", powers):
