@@ -160,8 +160,9 @@ class Box(Domain):
     def _face(self, part: str, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """Points, weights, normals and area of a face."""
         axis, upper = "xyz".index(part[0]), part[1] == "+"
-        lines = [_composite(*line) for line in zip(self._edges(None), counts, strict=True)]
-        lines[axis] = (np.array([self.upper[axis] if upper else self.lower[axis]]), np.ones(1))
+        end = np.array([self.upper[axis] if upper else self.lower[axis]]), np.ones(1)
+        along = enumerate(zip(self._edges(None), counts, strict=True))
+        lines = [end if i == axis else _composite(*line) for i, line in along]
         face = tensor_rule(lines, float(np.prod(np.delete(self.side, axis))))
         normal = np.zeros((face.n_points, self.dimension))
         normal[:, axis] = 1.0 if upper else -1.0
@@ -243,12 +244,22 @@ class BoxWindow(Window):
             value, slope = max(value, float(f.prod())), max(slope, math.hypot(*steps))
         return value, slope
 
-    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        s = (x - self.lower) / self.side
-        factors, slopes = s * (1.0 - s), (1.0 - 2.0 * s) / self.side
+    def _factors(self, s: FloatArray) -> FloatArray:
+        factors = s * (1.0 - s)
         for axis, (low, high) in enumerate(self._faces):
             if not (low and high):
                 factors[:, axis] = s[:, axis] if low else 1.0 - s[:, axis] if high else 1.0
+        return factors
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        # Without the gradient, which costs more: a filter asks for values alone at every new place.
+        return np.asarray(self._factors((x - self.lower) / self.side).prod(axis=1))
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        s = (x - self.lower) / self.side
+        factors, slopes = self._factors(s), (1.0 - 2.0 * s) / self.side
+        for axis, (low, high) in enumerate(self._faces):
+            if not (low and high):
                 slopes[:, axis] = (1.0 if low else -1.0 if high else 0.0) / self.side[axis]
         # Each factor is left out by name: dividing the product by it would fail on its own face.
         gradient = slopes.T.copy()

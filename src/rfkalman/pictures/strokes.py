@@ -18,6 +18,7 @@ from ..core.checks import FloatArray, missing_extra
 from ..core.show import Shown
 from ..domains.base import Domain
 from ..statespace.values import half_width
+from .palette import indexed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -376,15 +377,15 @@ def picture(figure: Figure, alt: str, dpi: int) -> Picture:
 def encode(pixels: ArrayLike) -> bytes:
     """The PNG of an image of shape (rows, columns, 3 or more), red, green, blue from 0 to 255; opacity is dropped.
 
-    A figure holds a colour map, a few line colours and the blends along their edges: 256
-    colours do, in a third to a sixth of the bytes. They are chosen to cover all that
-    occur, however rare (a colour bar holds each of its colours once).
+    In 256 colours, as :func:`rfkalman.pictures.palette.indexed` chooses them.
     """
-    from PIL.Image import Dither, Quantize, fromarray
+    from PIL.Image import fromarray
 
-    image = fromarray(np.ascontiguousarray(np.asarray(pixels, dtype=np.uint8)[..., :3]))
+    index, palette = indexed(np.asarray(pixels, dtype=np.uint8)[..., :3])
+    image = fromarray(index)
+    image.putpalette(palette.tobytes())
     file = io.BytesIO()
-    image.quantize(256, method=Quantize.MAXCOVERAGE, dither=Dither.NONE).save(file, "png")
+    image.save(file, "png")
     return file.getvalue()
 
 
