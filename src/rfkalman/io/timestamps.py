@@ -199,7 +199,8 @@ Time = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
 def instants(times: Any, clock: Clock) -> IntArray:
     """UTC nanoseconds of one time or several, however they are given; see :data:`Time`.
 
-    Datetimes and texts without a zone are in that of the problem; NumPy's are in UTC, as in labelled arrays.
+    Datetimes and texts without a zone are in that of the problem; those of NumPy, and an index or a column of pandas
+    without one, are in UTC, as the times of labelled arrays are.
 
     Examples
     --------
@@ -207,8 +208,6 @@ def instants(times: Any, clock: Clock) -> IntArray:
     >>> instants(["1970-01-01 02:00", "1970-01-01T01:00Z", datetime(1970, 1, 1, 2), 3_600_000_000_000], clock) // 10**9
     array([3600, 3600, 3600, 3600])
     """
-    if hasattr(times, "to_numpy") and not hasattr(times, "dims"):
-        times = times.tolist()  # of pandas: Timestamps know their zone, or are read in that of the problem
     listed = times if isinstance(times, (list, tuple)) else np.atleast_1d(np.asarray(times))
     rule = TimeRule(TableFormat(zone=clock.zone))
     found = [_instant(value, clock, rule) for value in listed]

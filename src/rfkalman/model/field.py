@@ -182,12 +182,12 @@ class Field(Shown):
         except ImportError as error:
             raise missing_extra("xarray", "xarray", "Field.to_xarray") from error
         domain, d = self.space.pde.domain, self.space.dimension
-        if np.ndim(axes) == 0:  # type: ignore[arg-type]
+        if not isinstance(axes, Sequence | np.ndarray):
             counts = np.maximum(2, np.ceil((as_count("axes", axes, 2) - 1) * domain.side / domain.side.max()) + 1)
             axes = [np.linspace(a, b, int(n)) for a, b, n in zip(domain.lower, domain.upper, counts, strict=True)]
-        elif d == 1 and np.ndim(axes[0]) == 0:  # type: ignore[index]
-            axes = [axes]  # type: ignore[list-item]
-        lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]  # type: ignore[arg-type]
+        elif d == 1 and len(axes) and np.ndim(axes[0]) == 0:
+            axes = [np.asarray(axes)]
+        lines = [as_finite(f"axes[{i}]", axis, (None,)) for i, axis in enumerate(axes)]
         labels = tuple("xyz"[:d] if names is None else names)
         if len(lines) != d or len(labels) != d:
             raise ShapeError(f"axes and names must have one entry per axis of the domain, {d}.")
