@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from .. import __version__
 from ..job import Clock
 from .maps import Maps, iso
 
@@ -231,7 +231,10 @@ def bands(maps: Maps) -> dict[str, dict[str, str]]:
 
 def program() -> str:
     """This library and its version."""
-    return f"rfkalman {__version__}"
+    try:
+        return f"rfkalman {version('rfkalman')}"
+    except PackageNotFoundError:  # a source tree on the path, or one whose metadata may not be read
+        return "rfkalman (not installed)"
 
 
 def global_attributes(maps: Maps, crs: int | None = None) -> dict[str, str]:
