@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ class Found(Shown):
         self.rejected.append(Rejected(line, str(reason), show(text)))
 
 
-class Cells:
+class Cells(ABC):
     """Cells of one format -> readings; what all carriers share.
 
     Cells are texts, or whatever a frame or a JSON object holds. A carrier says where the ``time`` stands in a row, and
@@ -125,17 +126,17 @@ class Cells:
         found = (number(text, layout.decimal) for text in self._missing)
         self._sentinels = frozenset(x for x in found if x is not None and math.isfinite(x))
 
+    @abstractmethod
     def cut(self, text: str) -> Row | Reason | None:
         """The cells of a line, or why there are none; None where nobody asked for it."""
-        raise NotImplementedError
 
     def cut_plain(self, lines: list[str]) -> list[Any] | None:
         """The rows of lines, where there is nothing odd about any of them."""
         return None
 
+    @abstractmethod
     def wide(self, rows: Sequence[Any]) -> tuple[Sequence[str], Sequence[Any], IntArray]:
         """Names of sensors and cells of values in the rows of a wide table, and the row of each."""
-        raise NotImplementedError
 
     def take(self, found: Found, line: Sequence[int], rows: Sequence[Any], raw: Sequence[str] = ()) -> None:
         """Add the cells of some lines, given by number, cells, and how they are written."""
