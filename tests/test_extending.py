@@ -199,7 +199,8 @@ def test_a_condition_is_a_class():
     assert_allclose(ours.stiffness, theirs.stiffness, rtol=0, atol=1e-10 * np.abs(theirs.stiffness).max())
     means = [rk.Assimilator(space, rk.isotropic(1e-6)).forecast(50.0).mean([[0.5]]).item() for space in (ours, theirs)]
     assert_allclose(means[0], means[1], rtol=1e-9)
-    assert means[0] > 15.0
+    # Nothing else passes the walls, so the rod comes to its surroundings; the slowest mode has died by e^-10.
+    assert_allclose(means[0], 20.0, atol=0.01)
 
 
 def test_a_feature_family_is_a_recipe_and_a_map():

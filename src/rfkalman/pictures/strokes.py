@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,23 +94,27 @@ class AxisLabels:
 # -- canvas ------------------------------------------------------------------------------------------------------------
 
 
-def new_figure(width: float, height: float, title: str | None = None, *, layout: Any = "constrained") -> Figure:
-    """An empty figure, in inches, on a canvas of its own."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("matplotlib", "plot", "rfkalman.report") from error
+@cache
+def _drawing() -> Any:
+    """The kind of all our figures: one that a notebook shows without being told to."""
+    from matplotlib.figure import Figure
 
     class Drawing(Figure):
-        """A figure that a notebook shows without being told to."""
-
         def _repr_png_(self) -> bytes:
             file = io.BytesIO()
             self.savefig(file, format="png", dpi=100)
             return file.getvalue()
 
-    figure = Drawing(figsize=(width, height), layout=layout, facecolor="white")
+    return Drawing
+
+
+def new_figure(width: float, height: float, title: str | None = None, *, layout: Any = "constrained") -> Figure:
+    """An empty figure, in inches, on a canvas of its own."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise missing_extra("matplotlib", "plot", "rfkalman.report") from error
+    figure: Figure = _drawing()(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title, fontsize=TITLE + 2)
