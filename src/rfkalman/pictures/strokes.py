@@ -95,11 +95,10 @@ class AxisLabels:
 
 
 @cache
-def _drawing() -> Any:
-    """The kind of all our figures: one that a notebook shows without being told to."""
-    from matplotlib.figure import Figure
+def _drawing(kind: Any) -> Any:
+    """The kind of all our figures: one that a notebook shows without being told to. Made once: a class costs more."""
 
-    class Drawing(Figure):
+    class Drawing(kind):  # type: ignore[misc]
         def _repr_png_(self) -> bytes:
             file = io.BytesIO()
             self.savefig(file, format="png", dpi=100)
@@ -112,9 +111,10 @@ def new_figure(width: float, height: float, title: str | None = None, *, layout:
     """An empty figure, in inches, on a canvas of its own."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra("matplotlib", "plot", "rfkalman.report") from error
-    figure: Figure = _drawing()(figsize=(width, height), layout=layout, facecolor="white")
+    figure: Figure = _drawing(Figure)(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     if title:
         figure.suptitle(title, fontsize=TITLE + 2)
