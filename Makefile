@@ -9,7 +9,7 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-all test-lowest lint bench reproduce clean
+.PHONY: demo test test-all test-lowest lint bench trust reproduce clean
 
 # The shipped soil example, end to end; it ends with the path of a report.
 demo: $(VENV)/.demo
@@ -37,6 +37,10 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+# Twin experiments with truths that share nothing with the library: do its bands hold what they promise?
+trust: $(VENV)/.test
+	$(BIN)/python -m tests.trust.study
 
 # Every numerical statement of the paper, with hundreds of seeds; the table is committed.
 reproduce: $(VENV)/.test

@@ -16,6 +16,8 @@ ROOT = Path(rfkalman.__file__).parent
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
+    "diagnostics": {"matplotlib"},
+    "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
     "report": {"matplotlib", "jinja2", "markupsafe"},
@@ -163,6 +165,7 @@ def test_public_names_are_pinned():
         "patches",
         "points",
         "profile",
+        "rehearse",
         "save",
         "stack",
         "whiten",

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,9 @@ def test_the_first_example_of_the_readme_runs_as_written(capsys):
     """The contract; its printed report is the one the README shows."""
     first = blocks(ROOT / "README.md")[0]
     names = preamble()
-    exec(compile(first, "README.md", "exec"), names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(first, "README.md", "exec"), names)
     field = names["field"]
     assert isinstance(field, rk.Field)
     x = names["x"]
@@ -53,8 +56,10 @@ def test_the_first_example_of_the_readme_runs_as_written(capsys):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_code_of_every_page_runs(page):
     names: dict[str, object] = {}
-    for code in blocks(page):
-        exec(compile(code, page.name, "exec"), names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a page that warns says so; a tool that cries wolf is turned off
+        for code in blocks(page):
+            exec(compile(code, page.name, "exec"), names)
 
 
 def test_the_code_of_every_page_passes_a_type_checker(tmp_path):

@@ -137,6 +137,7 @@ __all__ = [
     "patches",
     "points",
     "profile",
+    "rehearse",
     "save",
     "stack",
     "whiten",
@@ -153,6 +154,7 @@ _ROOMS = (
     "space",
     "model",
     "online",
+    "diagnostics",
     "io",
 )
 #: Modules that are attributes, too; none of them is part of a star import, nor is `Problem`, which needs an extra.

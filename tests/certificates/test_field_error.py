@@ -21,6 +21,7 @@ from rfkalman.research.experiments import streaming
 from rfkalman.research.experiments.benchmark_certificates import BENCHMARKS
 from rfkalman.research.experiments.draws import SQUARE
 from rfkalman.research.experiments.truth import SineSeries, bumps
+from rfkalman.space.twin import twin_of
 
 N_STREAMS = 300
 
@@ -246,10 +247,11 @@ def test_the_filter_of_a_problem_file_stays_below_the_line_for_fields_drawn_from
     found = overview.error
     assert found is not None and found.probability >= 0.95 - 1e-3 and found.truths.n_fields >= 90
     assert "for fields drawn from your prior" in overview.sentences()[1]
-    setup, rich = bar().build(), bar(count=28, floor=1e-6).build()
+    setup = bar().build()
+    rich = setup.model.restated(twin_of(setup.space, draw=1))
     rng, K = np.random.default_rng(20), 400
     r, truth_r = setup.space.rank, rich.space.rank
-    initial = rich.model.initial
+    initial = rich.initial
     z = initial.mean[:truth_r, None] + initial.root[:truth_r] @ rng.standard_normal((initial.root.shape[1], K))
     sensors, x = setup.sensors.coords, np.linspace(0.0, 1.0, 2001)[:, None]
     step, move = (Exponential().step(s.generator(), 0.0, 0.2) for s in (setup.space, rich.space))
@@ -258,7 +260,9 @@ def test_the_filter_of_a_problem_file_stays_below_the_line_for_fields_drawn_from
     for n in range(8):
         z = move.apply(z) if n else z
         y = rich.space(sensors) @ z + 0.05 * rng.standard_normal((len(sensors), K))
-        sequence.append((step if n else None, rk.Observation(setup.space(sensors), std=0.05), y))
+        # The noise that the filter reckons with: its sensors' and what its space cannot hold.
+        seen = setup.model.observe(setup.functional(range(5)), 0.2 * n, noise_std=0.05)
+        sequence.append((step if n else None, seen, y))
         fields.append(rich.space(x) @ z)
     errors = np.array(
         [
@@ -273,22 +277,30 @@ def test_the_filter_of_a_problem_file_stays_below_the_line_for_fields_drawn_from
     assert (worst > 0.5 * found.largest).mean() > allowance(0.05, K)
     # The band's verdict is that of the same fields.
     spread = [
-        math.sqrt(np.square(S).sum())
-        for S in pr.covariance_roots(prior, [step] * 7, [obs for _, obs, _ in sequence]).analyses
+        math.hypot(np.linalg.norm(S), np.linalg.norm(setup.model.unresolved.columns(0.2 * n)))
+        for n, S in enumerate(pr.covariance_roots(prior, [step] * 7, [obs for _, obs, _ in sequence]).analyses)
     ]
     assert_allclose(found.ratios, np.sqrt(np.square(errors).mean(axis=1)) / spread, rtol=0.2)
 
 
-def test_a_space_that_holds_the_field_may_be_believed_and_a_poor_one_not():
-    """Fields of length 0.15 in features of length 0.1 and of 0.6: the verdict, and the words for it."""
-    rich, poor = (
-        certify_problem(bar(count=40, length_scale=f"{length} m", floor=floor), n_analyses=6)
-        for length, floor in ((0.1, 1e-10), (0.6, 1e-3))
-    )
-    assert rich.error.ratio <= TOO_NARROW < poor.error.ratio
-    assert "may be believed" in rich.sentences()[2] and "too narrow" in poor.sentences()[2]
-    assert not [f for f in rich.failed if f.needed] and [f.certificate for f in poor.failed if f.needed] == ["error"]
-    assert len(rich.sentences()) == len(poor.sentences()) == 5
+def test_a_band_may_be_believed_if_it_knows_what_the_space_cannot_hold():
+    """Fields of length 0.15 in features of length 0.1 and of 0.6: the verdict, and the words for it.
+
+    The poor space has a larger error and a band that says so; without what it cannot hold in noise and band (the
+    control) the band is too narrow.
+    """
+    problems = [bar(count=40, length_scale=f"{le} m", floor=floor) for le, floor in ((0.1, 1e-10), (0.6, 1e-3))]
+    rich, poor = (certify_problem(problem, n_analyses=6) for problem in problems)
+    bare = problems[1].build()
+    object.__setattr__(bare.model, "unresolved", None)
+    naive = certify_problem(problems[1], n_analyses=6, setup=bare)
+    assert max(rich.error.ratio, poor.error.ratio) <= TOO_NARROW < naive.error.ratio
+    assert poor.error.last > 1.2 * rich.error.last
+    for overview in (rich, poor):
+        assert "may be believed" in overview.sentences()[2] and not [f for f in overview.failed if f.needed]
+    assert "too narrow" in naive.sentences()[2]
+    assert [f.certificate for f in naive.failed if f.needed] == ["error"]
+    assert len(rich.sentences()) == len(naive.sentences()) == 5
     assert "degC" in rich.sentences()[1]
 
 

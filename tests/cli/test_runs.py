@@ -342,6 +342,45 @@ def test_certify_takes_a_problem_file(soil, capsys):
     assert {f["certificate"] for f in found["findings"]} >= {"leverage", "gram"}
 
 
+def test_rehearse_says_whether_bands_hold_and_draws_where_they_do_not(soil, tmp_path, capsys):
+    """Words first; the picture lies beside the folder of the run, which is left alone; --json has the numbers."""
+    problem = str(soil / "problem.toml")
+    assert run(["rehearse", problem, "--count", "4"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("The bands ") and "2024-03-0" in said[0] and "depth = " in said[1]
+    assert said[-1].endswith("out-rehearsal.png") and not (soil / "out").exists()
+    assert (soil / "out-rehearsal.png").read_bytes().startswith(b"\x89PNG")
+    target = tmp_path / "new" / "where.png"
+    assert run(["rehearse", problem, "--count", "4", "--seed", "1", "--picture", str(target), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["coverage"].keys() == {"50", "90", "99", "standard_error"} and found["count"] == 4
+    assert {"rms_z", "crps", "crps_no_data", "judged_by"} <= found.keys() and target.is_file()
+    assert found["weakest_time"]["text"].endswith("+01:00") and found["batches"] == 40
+
+
+def test_rehearse_is_strict_when_told_and_overwrites_nothing_that_is_not_a_picture(soil, tmp_path, capsys, monkeypatch):
+    """Exit code 1 where bands do not hold: here as they were before they knew what the space cannot hold."""
+    from rfkalman.cli import rehearse as command
+
+    problem = str(soil / "problem.toml")
+    for name, words in (("notes.txt", "name it .png"), ("readings.png", "is not a picture")):
+        target = tmp_path / name
+        target.write_text("mine")
+        assert run(["rehearse", problem, "--picture", str(target)]) == 2
+        assert words in capsys.readouterr().err and target.read_text() == "mine"
+
+    def rehearsed(setup, schedule, **options):
+        found = original(setup, schedule, **options)
+        found.coverage["90"] = 0.5
+        return found
+
+    original = command.rehearse_problem
+    monkeypatch.setattr(command, "rehearse_problem", rehearsed)
+    told = ["rehearse", problem, "--count", "3", "--no-data", "--picture", str(tmp_path / "a.png")]
+    assert run(told) == 0 and "do not hold" in capsys.readouterr().out
+    assert run([*told, "--strict"]) == 1
+
+
 def test_every_command_explains_itself(capsys):
     """Its own help begins with the line that stands in the list of commands."""
     for name in COMMANDS:

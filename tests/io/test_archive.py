@@ -15,6 +15,7 @@ from numpy.testing import assert_array_equal
 import rfkalman as rk
 import rfkalman.io.archive as archive
 from rfkalman.core.errors import ArchiveError
+from rfkalman.domains import Mesh
 
 BOX = rk.Box([0.0, 5.0], [2.0, 6.0])
 X = BOX.sample(40, np.random.default_rng(0))
@@ -241,9 +242,11 @@ def test_given_breaks_cut_as_those_of_a_coefficient_and_come_back(tmp_path):
 
 
 def test_breaks_that_cannot_cut_are_refused():
-    for pde, breaks in ((rk.LinearPDE(BOX), [[1.0]]), (rk.LinearPDE(rk.Ball([0.0, 0.0], 1.0)), [[0.0], [0.0]])):
-        with pytest.raises(rk.errors.ValueRangeError, match="breaks cuts the quadrature of a box, one list"):
-            rk.whiten(pde, rk.bubble(WAVES), breaks=breaks)
+    with pytest.raises(rk.errors.ValueRangeError, match=r"breaks cuts the quadrature, .* got 1 for a Box of 2"):
+        rk.whiten(rk.LinearPDE(BOX), rk.bubble(WAVES), breaks=[[1.0]])
+    bent = Mesh([[0, 0], [1, 0], [0, 1], [0.5, 0], [0.55, 0.55], [0, 0.5]], [[0, 1, 2, 3, 4, 5]])
+    with pytest.raises(rk.errors.ValueRangeError, match="but not curved cells"):
+        rk.whiten(rk.LinearPDE(bent, boundary=rk.Neumann()), WAVES, breaks=[[0.5], []])
 
 
 # --- files of version 1 -----------------------------------------------------------------------------------------------

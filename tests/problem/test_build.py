@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from scipy.special import exp1
 
 import rfkalman as rk
 from rfkalman.features.base import predicted_rank
+from rfkalman.features.enrichments import Addition, Enrichment
 from rfkalman.filters import kalman
 from rfkalman.model.model import Model
+from rfkalman.model.priors import reach_per_length
 from rfkalman.physics import Bump
 from rfkalman.problem import Problem, ProblemError
 
@@ -102,12 +105,55 @@ def test_the_units_of_a_file_do_not_change_the_field():
 
 
 def test_the_prior_std_is_that_of_the_field():
-    """rms over the domain, for both kinds; per coefficient it would be larger by the root of the rank (the control)."""
-    for kind in ("smooth", "isotropic"):
+    """rms over the domain, for both kinds; per coefficient it would be larger by the root of the rank (the control).
+
+    Of a smooth one all but what even the richer space cannot hold, here 1e-4 of its variance.
+    """
+    for kind, missed in (("smooth", 1e-3), ("isotropic", 1e-10)):
         setup = Problem.from_dict(with_keys(ROD, prior={"std": 2.0, "length": 0.3, "kind": kind})).build()
         field = setup.model.field(setup.model.initial, 0.0)
-        assert np.sqrt(field.total_variance()) == pytest.approx(2.0, rel=1e-10)
+        assert np.sqrt(field.total_variance()) == pytest.approx(2.0, rel=missed)
         assert setup.space.rank > 3
+
+
+@pytest.mark.parametrize(("base", "d"), [(ROD, 1), (PLATE, 2)])
+def test_a_reach_is_the_length_it_stands_for(base, d):
+    """Of the prior, the noise and the source field; the features follow the length. Two exact routes, a few roundings
+    of the length amplified by the whitening. Control: the same number as a length is another model."""
+    factor = reach_per_length(d, 2.0)
+
+    def built(key, scale):
+        noise = {"change": 0.1, key: 0.2 * scale}
+        source = {"std": 0.5, "memory": "3 h", key: 0.25 * scale, "modes": 3}
+        physics = {"diffusion": 0.1, "boundary": {"*": {"value": 0.0}}, "process_noise": noise, "source_field": source}
+        return Problem.from_dict(with_keys(base, physics=physics, prior={"std": 2.0, key: 0.3 * scale})).build()
+
+    one, same, other = built("length", 1.0), built("reach", factor), built("length", factor)
+    assert same.space.rank == one.space.rank
+
+    def covariance(setup):
+        model = setup.model
+        later = model.step(0.0, 0.5)
+        x = setup.space.pde.domain.sample(9, np.random.default_rng(1))
+        return model.field(kalman.forecast(model.initial, later), 0.5).cov(x)
+
+    np.testing.assert_allclose(covariance(same), covariance(one), rtol=1e-6, atol=1e-9)
+    assert np.abs(covariance(other) - covariance(one)).max() > 1e-3
+
+
+def test_length_and_reach_are_said_whichever_is_given():
+    """In the notes, which check, run and the report print; the default of the noise is the length of the prior."""
+    reach = reach_per_length(1, 2.0)
+    for given in ({"length": 0.3}, {"reach": 0.3 * reach}):
+        source = {"std": 1, "memory": 2, "reach": "20 cm"}
+        physics = {"diffusion": 0.1, "process_noise": {"change": 0.1}, "source_field": source}
+        notes = Problem.from_dict(with_keys(ROD, physics=physics, prior={"std": 2.0, **given})).build().notes
+        for key in ("prior", "physics.process_noise"):
+            assert f"{key}: values 0.644 m apart have a correlation of 1/e (reach); length 0.3 m." in notes
+        assert "physics.source_field: values 0.2 m apart have a correlation of 1/e (reach); length 0.0932 m." in notes
+    rough = Problem.from_dict(with_keys(ROD, prior={"std": 2.0, "length": 0.3, "smoothness": 0.5})).build()
+    assert "prior: no reach, as smoothness 0.5 is not above half the dimension; length 0.3 m." in rough.notes
+    assert not any("reach" in note for note in Problem.from_dict(with_keys(ROD, prior__kind="isotropic")).build().notes)
 
 
 def test_the_prior_mean_is_a_number_everywhere():
@@ -545,14 +591,90 @@ def test_the_predicted_rank_is_near_the_rank(d, ratio):
 
 
 def test_every_choice_is_said_and_costs_are_bounded():
-    """A correlation length far too short for the domain: the rank stays below the limit, and a note tells."""
-    tables = with_keys(PLATE, prior={"std": 1.0, "length": "2 cm"}, features={"max_rank": 100})
+    """A correlation length far too short for the domain: the rank stays below the limit, and a note tells; one for
+    which hardly anything would be held is refused."""
+    tables = with_keys(PLATE, prior={"std": 1.0, "length": "5 cm"}, features={"max_rank": 100})
     setup = Problem.from_dict(tables).build()
     assert 40 <= setup.space.rank <= 110
-    assert any("features.length_scale would be 0.01" in note for note in setup.notes)
+    assert any("features.length_scale would be 0.025" in note for note in setup.notes)
+    assert any("% of the variance of the prior" in text for text in setup.warnings)
+    with pytest.raises(ProblemError, match=r"features: the space holds only .* % of the variance of the prior"):
+        Problem.from_dict(with_keys(tables, prior__length="2 cm")).build()
     defaults = Problem.from_dict(with_keys(PLATE, prior={"std": 1.0}, physics={"diffusion": 0.1})).build()
     assert any("prior.length was not given" in note for note in defaults.notes)
     assert any("prior.mean was not given" in note for note in defaults.notes)
+
+
+def held_by(setup):
+    """By the richer space of the model: another route than the one by which features are chosen."""
+    return setup.model.report().prior
+
+
+def test_as_much_of_the_prior_is_held_as_is_asked_for_within_the_rank():
+    """On a plate where following every structure would take rank 450; to a hundredth, twice the tolerance of the
+    choice."""
+    tables = with_keys(PLATE, prior={"std": 1.0, "length": "15 cm"})
+    asked, less = (Problem.from_dict(with_keys(tables, features=f)).build() for f in ({}, {"held": 0.85}))
+    assert held_by(asked) == pytest.approx(0.95, abs=0.01) and 150 < asked.space.rank <= 250
+    assert any("fine enough to hold 95 % of the prior's variance" in note for note in asked.notes)
+    # Rank 150 is everybody's, whether or not it holds more than is asked for.
+    assert less.space.rank <= 150 and held_by(less) > 0.85
+    many = with_keys(
+        tables, sensors={"noise": 0.05, "table": [{"id": f"{i}", "at": [0.02 * i, 0.5]} for i in range(90)]}
+    )
+    assert Problem.from_dict(many).build().space.rank == asked.space.rank
+
+
+def test_what_the_largest_rank_leaves_out_is_said():
+    """The number of the note is that of the model to two hundredths: two ways to judge it, one by the space itself."""
+    tables = with_keys(PLATE, prior={"std": 1.0, "length": "8 cm"}, features={"max_rank": 120})
+    setup = Problem.from_dict(tables).build()
+    assert setup.space.rank <= 132
+    [said] = [note for note in setup.notes if "asked for, features.held" in note]
+    found = float(re.search(r"which holds (\d+) % of the prior's variance \(95 % asked for", said).group(1))
+    assert found / 100.0 == pytest.approx(held_by(setup), abs=0.02) and held_by(setup) < 0.9
+    # In coefficients every space holds its prior: nothing is said, and the rank is the usual one.
+    plain = Problem.from_dict(with_keys(tables, prior={"std": 1.0, "length": "8 cm", "kind": "isotropic"})).build()
+    assert plain.space.rank <= 132 and not any("features.held" in note for note in plain.notes)
+
+
+@pytest.fixture
+def studs(monkeypatch):
+    """A kind of enrichment that every problem asks for, as many as there are smooth features and finer."""
+    monkeypatch.setattr(Enrichment, "kinds", {})
+
+    class Studs(Enrichment):
+        def additions(self, around):
+            recipe = rk.GaussianRFF(around.count, 0.7 * around.smooth.length_scale, seed=9)
+            yield Addition(recipe, "studs in the plate")
+
+
+def test_what_is_added_for_the_geometry_is_said_counts_within_the_rank_and_can_be_refused(studs):
+    tables = with_keys(ROD, prior={"std": 1.0, "length": 0.02}, features={"max_rank": 50})
+    free, added, refused = (
+        Problem.from_dict(with_keys(tables, **keys)).build()
+        for keys in ({"features__length_scale": 0.01}, {}, {"features__enrich": "no"})
+    )
+    # With a length scale that was given nothing is weighed: with the additions it goes far beyond the rank.
+    assert free.space.rank > 90 and free.space.added == ("studs in the plate",)
+    assert added.space.added == ("studs in the plate",) and 30 < added.space.rank <= 55
+    assert any("added to the features: studs in the plate" in note for note in added.notes)
+    assert refused.space.added == () and 30 < refused.space.rank <= 55
+
+
+def test_keys_that_came_later_leave_the_form_of_a_silent_file_alone():
+    """A record knows its problem by this form; what a key says other than its default is another problem."""
+    silent = Problem.from_dict(PLATE).canonical()
+    assert "held" not in silent and "enrich" not in silent
+    assert Problem.from_dict(with_keys(PLATE, features={"held": 0.95, "enrich": "auto"})).canonical() == silent
+    for key, value in (("held", 0.9), ("enrich", "no")):
+        assert f"{key} = " in Problem.from_dict(with_keys(PLATE, features={key: value})).canonical()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 95, "95 %", True])
+def test_a_share_is_a_number_between_zero_and_one(value):
+    with pytest.raises(ProblemError, match=r"features\.held: must be a number between 0 and 1"):
+        Problem.from_dict(with_keys(PLATE, features={"held": value}))
 
 
 def test_an_unusable_choice_of_features_names_the_key():

@@ -164,6 +164,44 @@ def test_the_report_is_plain_data_and_readable():
     assert "A rod: nothing to worry about" in str(report) and "ms per batch" in str(report)
 
 
+def test_it_says_what_the_space_holds_and_whether_bands_held_a_few_fields():
+    """The model's own report, in words and as data; the rehearsal says its cost and can be left out."""
+    problem = changed()
+    report, model = problem.check(batches=5), problem.build().model.report()
+    said, plain = str(report), json.loads(json.dumps(report.as_dict()))
+    assert plain["model"]["prior"] == pytest.approx(model.prior) and plain["added"] == []
+    for line in ("of its variance is held", "equation      followed to", "in the middle,", "8 fields took"):
+        assert line in said, line
+    assert plain["rehearsal"]["count"] == 8 and plain["rehearsal"]["batches"] == 5
+    assert plain["rehearsal"]["seconds"] >= 0.0 and plain["rehearsal"]["holds"] is True and report.holds
+    assert problem.check(batches=5, rehearsal=False).rehearsal is None
+    assert "fields took" not in str(problem.check(batches=5, rehearsal=False))
+
+
+def test_bands_that_do_not_hold_are_a_warning():
+    """The same filter without what its space cannot hold, in a space that holds three quarters of the prior."""
+    physics = {"diffusion": 2e-3, "boundary": {"*": {"flux": 0.0}}}
+    features = {"count": 40, "length_scale": 0.5, "floor": 1e-8}
+    sensors = {"table": [{"id": f"S{i}", "at": 0.1 + 0.2 * i} for i in range(5)]}
+    problem = changed(physics=physics, features=features, prior={"length": 0.05}, sensors=sensors)
+    setup = problem.build()
+    assert not any(text.startswith("bands") for text in problem.check(batches=20, setup=setup).warnings)
+    object.__setattr__(setup.model, "unresolved", None)
+    setup.model._seen.clear()
+    [said] = [text for text in problem.check(batches=20, setup=setup).warnings if text.startswith("bands")]
+    assert "too narrow" in said
+
+
+def test_what_was_added_to_the_features_is_said():
+    """Whatever the space says it was given beside the features asked for, with its reason."""
+    problem = changed()
+    setup = problem.build()
+    object.__setattr__(setup.space, "added", ("a kink at x = 0.4",))
+    report = problem.check(batches=2, setup=setup, rehearsal=False)
+    assert report.as_dict()["added"] == ("a kink at x = 0.4",)
+    assert "added to the features: a kink at x = 0.4" in str(report)
+
+
 def test_zones_are_spoken_of():
     assert "times without a zone will be refused" in str(changed().check(batches=2))
     berlin = str(changed(time={"zone": "Europe/Berlin"}).check(batches=2))

@@ -245,7 +245,8 @@ def test_what_a_run_wrote_can_be_loaded(name, tmp_path):
     x = np.vstack([domain.sample(50, np.random.default_rng(0)), setup.sensors.coords[setup.sensors.inside]])
     np.testing.assert_array_equal(again.mean(x), field.mean(x))
     np.testing.assert_array_equal(again.std(x), field.std(x))
-    assert again.space.report().as_dict() == field.space.report().as_dict()
+    judged = {"equation": None}  # a space from a file has not been compared with a richer one
+    assert again.space.report().as_dict() == field.space.report().as_dict() | judged
 
 
 def test_arrival_line_by_line_changes_nothing(tmp_path):

@@ -253,13 +253,13 @@ def test_latitude_and_longitude_are_projected_with_the_origin_in_the_file(tmp_pa
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    stated, found = through(one, plain(one), lines(one / "sensors.csv", text), capsys, 20.0)
+    stated, found = through(one, plain(one), lines(one / "sensors.csv", text), capsys, 8.0)
     origin = stated["sensors"]["origin"]
     assert origin == [48.13, 11.575] and stated["domain"]["unit"] == "km" and stated["sensors"]["decimal"] == ","
     assert any("elevation_m" in remark for remark in noticed((one / "p.toml").read_text()))
     flat = local_plane(lat, lon, tuple(origin)) * 0.001
     text = ["station,x_km,y_km", *(f"{n},{x!r},{y!r}" for n, (x, y) in zip(IDS, flat.tolist(), strict=True))]
-    _, expected = through(two, plain(two), lines(two / "sensors.csv", text), capsys, 20.0)
+    _, expected = through(two, plain(two), lines(two / "sensors.csv", text), capsys, 8.0)
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 

@@ -66,6 +66,21 @@ def changed(path: str, value: object) -> dict:
         ("physics/diffusion", -1.0, "physics.diffusion", ["positive"]),
         ("physics/diffusion", [1.0, 2.0], "physics.diffusion", ["2 components", "1 axes"]),
         ("physics/diffusion", {"x": 1}, "physics.diffusion", ["interfaces", "regions"]),
+        ("prior", {"std": 1, "length": 1, "reach": 2}, "prior", ["either `length` or `reach`", "correlation is 1/e"]),
+        ("prior", {"std": 1, "reach": 1, "smoothness": 0.5}, "prior.smoothness", ["above 0.5", "length instead of"]),
+        ("prior", {"std": 1, "reach": "1 h"}, "prior.reach", ["a duration", "a length is wanted"]),
+        (
+            "physics/process_noise",
+            {"change": 1, "length": 1, "reach": 2},
+            "physics.process_noise",
+            ["either `length` or `reach`"],
+        ),
+        (
+            "physics/source_field",
+            {"std": 1, "memory": 1, "reach": 1, "smoothness": 0.4},
+            "physics.source_field.smoothness",
+            ["above 0.5"],
+        ),
         ("physics/diffusion", {"interfaces": [0.1, 0.2], "values": [1, 2]}, "physics.diffusion.values", ["3 layers"]),
         (
             "physics/diffusion",
@@ -376,7 +391,7 @@ def problems(draw):
                 "velocity": st.lists(with_unit("m/s"), min_size=d, max_size=d),
                 "boundary": st.dictionaries(names, condition, max_size=3),
                 "process_noise": st.fixed_dictionaries(
-                    {"change": with_unit("K")}, optional={"length": with_unit("cm")}
+                    {"change": with_unit("K")}, optional={draw(st.sampled_from(["length", "reach"])): with_unit("cm")}
                 ),
                 "source_field": st.fixed_dictionaries({"std": number, "memory": with_unit("h"), "modes": st.just(3)}),
                 "sources": st.just(

@@ -74,6 +74,16 @@ def test_a_template_says_what_the_hand_written_file_says_of_the_tables(name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+def test_a_template_states_a_reach_in_words(name):
+    """Of the prior and of the noise alike, and no length: a stranger knows how far values go together."""
+    text = from_example(name)
+    mine = Problem.from_text(filled(text, ANSWERS[name]))
+    assert mine.prior.reach == mine.physics.process_noise.reach > 0.0
+    assert mine.prior.length is None and mine.physics.process_noise.length is None
+    assert re.search(rf"^reach = .* # how far apart values still go together: correlation 1/e {CHECK}$", text, re.M)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_without_readings_more_is_asked_but_it_is_still_toml(name):
     text = from_example(name, with_readings=False)
     asked = to_fill_in(text)

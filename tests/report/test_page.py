@@ -213,6 +213,26 @@ def test_the_head_says_what_where_when_and_how_well(soil: tuple[RunRecord, Setup
     assert say.span(float(mean.min()), float(mean.max()), "°C").replace("\u00a0", " ") in head
 
 
+def test_what_standard_deviations_contain_is_said_with_its_size(soil: tuple[RunRecord, Setup], soil_page: Page) -> None:
+    """The two parts over the domain at the end, by averages of their squares on a fine grid: to the digits shown, as
+    the functions are orthonormal. Of a prior stated in coefficients the posterior's alone."""
+    record, setup = soil
+    x = (np.arange(2000)[:, None] + 0.5) / 2000.0
+    own, rest = (np.sqrt(np.mean(part**2)) for part in record.field_at(int(record.analysis_times[-1])).parts(x))
+    shown = [say.measured(size, size, "°C").replace("\u00a0", " ") for size in (own, rest)]
+    assumed = soil_page.text[soil_page.text.index("What was assumed") :]
+    assert f"what the functions cannot hold: {shown[0]} and {shown[1]} over the domain" in assumed
+    assert "See docs/trust.md." in assumed
+    assert setup.std_contains == "posterior, unresolved"
+
+
+def test_a_prior_stated_in_coefficients_leaves_nothing_unresolved(tmp_path: Path) -> None:
+    tables = column(prior={"mean": 10, "std": 3, "length": "0.5 m", "kind": "isotropic"})
+    with finished(tmp_path, tables, hours(3, "AB")) as run:
+        page = Page(write_report(*run, tmp_path / "report.html", **SMALL))
+    assert "so they hold all of it. See docs/trust.md." in page.text and "cannot hold" not in page.text
+
+
 def test_shares_inside_the_bands_are_counted_reading_by_reading(soil: tuple[RunRecord, Setup], soil_page: Page) -> None:
     """The slow way: one reading after another from the strips."""
     record, _ = soil

@@ -499,6 +499,29 @@ def test_a_geotiff_lies_where_the_domain_lies(city, tmp_path):
     assert_array_equal(tifffile.imread(path), bands)
 
 
+@pytest.mark.parametrize("suffix", [".nc", ".zarr", ".csv", ".tif"])
+def test_every_format_says_what_the_standard_deviation_contains(city, tmp_path, suffix):
+    """What the readings leave open, and what the space cannot hold where the prior is a law; of a prior stated in
+    coefficients (the control) the former alone."""
+    plain = replace(city.setup, model=rk.Model(city.setup.space, rk.isotropic(1.0), check="later"))
+    for setup, contains in ((city.setup, "posterior, unresolved"), (plain, "posterior")):
+        target, options = tmp_path / f"{len(contains)}{suffix}", {"resolution": 5, "times": [utc(2025, 7, 1, 9)]}
+        (path, *_) = export(city.record, setup, target, **options | ({"crs": 25833} if suffix == ".tif" else {}))
+        if suffix == ".csv":
+            about = json.loads((tmp_path / f"{path.name}-metadata.json").read_text())
+            [std] = [c for c in about["tables"][0]["tableSchema"]["columns"] if c["titles"] == "std"]
+            assert std["dc:description"].endswith(f"std contains: {contains}")
+            assert f"std contains: {contains} (" in about["dc:description"]
+        elif suffix == ".tif":
+            tags, _ = tags_and_bands(path)
+            about = ET.fromstring(tags[42112][0].rstrip(b"\0").decode("ascii"))
+            assert {item.get("name"): item.text for item in about}["STD_CONTAINS"] == contains
+        else:
+            with opened(path) as ds:
+                assert ds.attrs["std_contains"] == contains
+                assert ds["std"].attrs["comment"] == f"std contains: {contains}"
+
+
 def test_several_times_are_several_files(city, tmp_path):
     paths = export(city.record, city.setup, tmp_path / "a.tif", crs=25833, resolution=9)
     assert [p.name for p in paths] == [f"a_20250701T0{h}0000Z.tif" for h in (2, 4, 6, 8)]

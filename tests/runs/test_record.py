@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.linalg import block_diag
 from tests.runs.column import HOUR_NS, ORIGIN_NS, clean_lines, messy_lines, run, setup, stamp, write_table
 
 import rfkalman as rk
@@ -131,7 +132,8 @@ def test_unknowns_over_time_are_those_of_the_model_at_every_analysis(record):
 def test_a_model_without_unknowns_has_none(tmp_path):
     column = setup()
     space = column.model.space
-    plain = rk.whiten(rk.Heat(space.pde.domain, 0.02, boundary=rk.Neumann(0.0)), rk.GaussianRFF(8, 0.4, seed=1), 1e-6)
+    waves = rk.Constant() + rk.GaussianRFF(24, 0.12, seed=1)
+    plain = rk.whiten(rk.Heat(space.pde.domain, 0.02, boundary=rk.Neumann(0.0)), waves, 1e-8)
     bare = replace(column, model=rk.Model(plain, rk.isotropic(1.0)))
     with Runner.open(tmp_path / "run.sqlite", bare) as runner:
         for chunk in read_csv(io.BytesIO(("time,sensor_id,value\n" + "\n".join(LINES[:8])).encode())):
@@ -208,14 +210,16 @@ def conditioned(wanted):
         mu.append(step.F @ mu[k] + step.g)
         last = t
     mean, cov = np.concatenate(mu), np.block(C)
-    A, y, noise = np.zeros((104, mean.size)), np.zeros(104), np.tile(column.sensors.noise_std[:4], 26)
+    A, y, noise = np.zeros((104, mean.size)), np.zeros(104), []
     for h in range(1, 27):
         obs = model.observe(column.functional(range(4)), float(h), noise_std=column.sensors.noise_std[:4])
         rows, at = slice(4 * (h - 1), 4 * h), (1 + times.index(float(h))) * r
         A[rows, at : at + r] = obs.H
         y[rows] = [float(line.rsplit(",", 1)[1]) for line in LINES[rows]]
         y[rows] -= 0.0 if obs.offset is None else obs.offset
-    gain = np.linalg.solve(A @ cov @ A.T + np.diag(noise**2), A @ cov).T
+        # Of the thermometers, and of what the space cannot hold: correlated within a batch.
+        noise.append(obs.R)
+    gain = np.linalg.solve(A @ cov @ A.T + block_diag(*noise), A @ cov).T
     post, P = mean + gain @ (y - A @ mean), cov - gain @ A @ cov
     for t in wanted:
         part = slice((1 + times.index(t)) * r, (2 + times.index(t)) * r)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.linalg import block_diag
 from tests.runs.column import HOUR_NS, ORIGIN_NS, first_version, run, setup, stamp, write_table
 
 from rfkalman.io.store import Store
@@ -82,7 +83,7 @@ def test_normalised_squares_are_the_joint_distance_of_all_readings(tmp_path):
     column, n = setup(), 6
     y, model, noise = drawn(0, n), column.model, column.sensors.noise_std[:4]
     mean, root = model.initial.mean, model.initial.root
-    H, F, G, mu = [], [], [], []
+    H, F, G, R, mu = [], [], [], [], []
     for h in range(1, n + 1):
         step = model.step(h - 1.0, float(h))
         A = np.diag(step.transition) if step.transition.ndim == 1 else step.transition
@@ -91,6 +92,7 @@ def test_normalised_squares_are_the_joint_distance_of_all_readings(tmp_path):
         F.append(A)
         G.append(step.noise_root)
         H.append(obs.H)
+        R.append(obs.R)
         mu.append(obs.H @ mean + (0.0 if obs.offset is None else obs.offset))
     # Readings as a linear map of independent standard normals: the start, each hour's push, and the noise.
     carried = [root]
@@ -109,7 +111,7 @@ def test_normalised_squares_are_the_joint_distance_of_all_readings(tmp_path):
             if k < sources[h]:
                 L[4 * h : 4 * h + 4, at : at + width] = blocks[h][k]
             at += width
-    C = L @ L.T + np.diag(np.tile(noise**2, n))
+    C = L @ L.T + block_diag(*R)
     v = (y - np.array(mu)).ravel()
     found, _ = judged(tmp_path, lines_of(y))
     assert found.n == 4 * n
@@ -294,9 +296,10 @@ def test_a_run_of_set_aside_readings_makes_its_surroundings_uncertain(tmp_path):
         # The recursion itself is untouched: what the last checkpoint holds is the belief without the alarm.
         bare = LIMITED.model.field(record.store.checkpoint(last)[1], field.time)
         assert np.array_equal(bare.mean(x), field.mean(x))
-        joint = bare.cov(np.vstack([at, x]))
-        grown = np.diag(joint)[1:] + joint[0, 1:] ** 2 / joint[0, 0] ** 2 * (off**2 / WIDTH**2 - joint[0, 0])
-        assert_allclose(field.std(x) ** 2, grown, rtol=1e-7)
+        # What the space cannot hold (parts.unresolved) is part of both bands, and stays.
+        joint, rest = replace(bare, beyond=None).cov(np.vstack([at, x])), bare.parts(np.vstack([at, x])).unresolved ** 2
+        grown = joint[0, 1:] ** 2 / joint[0, 0] ** 2 * (off**2 / WIDTH**2 - rest[0] - joint[0, 0])
+        assert_allclose(field.std(x) ** 2, np.diag(joint)[1:] + rest[1:] + grown, rtol=1e-7)
         # Where another sensor stands, its readings still count: less than a tenth of the widening at the alarm.
         others = np.array([[0.05], [0.5], [0.9]])
         assert (field.std(others) < 0.1 * field.std(at)).all()

@@ -59,6 +59,11 @@ class Truths(Shown):
         Whose fields they are, in words.
     unlike : float
         Share of draws of field and noise that may be worse than all of these; zero for a field that is known.
+    noise : tuple of (N_o,) arrays, optional
+        Standard deviations of the sensors' own noise. By default it is all that the observations state; a filter that
+        knows what its space cannot hold states more, and meets that part in ``readings``.
+    beyond : (N + 1,) array, optional
+        Variance that the bands claim beside that of the coefficients, averaged over the domain.
     """
 
     coeffs: FloatArray
@@ -66,6 +71,8 @@ class Truths(Shown):
     readings: tuple[FloatArray, ...]
     source: str = "the exact field"
     unlike: float = 0.0
+    noise: tuple[FloatArray, ...] | None = None
+    beyond: FloatArray | None = None
 
     def __post_init__(self) -> None:
         coeffs = as_finite("coeffs", self.coeffs, (None, None, None))
@@ -178,7 +185,9 @@ def field_error(window: AnalysisWindow, truths: Truths, failure_prob: float = 0.
     steady = zbar - z + start + seen
     inside = np.linalg.norm(steady, axis=1)
     spread, noise, alone = np.empty(N1), np.zeros(N1), 0.0
-    for n, root in enumerate(window.noise_roots()):
+    stds = truths.noise
+    real = None if stds is None else [obs.whiten(np.diag(s)) for obs, s in zip(observations, stds, strict=True)]
+    for n, root in enumerate(window.noise_roots(real)):
         spread[n] = math.sqrt(float(np.square(root).sum()))
         if not truths.unlike:
             tail = math.sqrt(2.0) * float(np.linalg.norm(root, 2)) if root.size else 0.0
@@ -188,11 +197,14 @@ def field_error(window: AnalysisWindow, truths: Truths, failure_prob: float = 0.
     if truths.unlike:
         rng = np.random.default_rng([0, *b"noise"])
         draws = [rng.standard_normal((obs.n_obs, truths.n_fields)) for obs in observations]
+        if real is not None:
+            draws = [root @ drawn for root, drawn in zip(real, draws, strict=True)]
         met = np.linalg.norm(steady + window.carry(np.zeros_like(z[0]), draws), axis=1)
     bounds = np.hypot(truths.missed, met + noise[:, None])
     mean_square = np.square(spread) + (np.square(truths.missed) + np.square(inside)).mean(axis=1)
+    claimed = window.traces if truths.beyond is None else window.traces + truths.beyond
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(mean_square > 0.0, np.sqrt(mean_square / window.traces), 0.0)
+        ratios = np.where(mean_square > 0.0, np.sqrt(mean_square / claimed), 0.0)
     norms = {"dynamics": zbar - z, "start": start, "misfit": seen}
     parts = {"approximation": truths.missed.max(axis=1)}
     parts |= {name: np.linalg.norm(part, axis=1).max(axis=1) for name, part in norms.items()}

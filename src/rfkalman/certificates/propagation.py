@@ -132,15 +132,19 @@ class AnalysisWindow(Shown):
                 out[n] += gain @ as_finite(f"misfits[{n}]", misfits[n], (gain.shape[1], *fields))
         return frozen(out)
 
-    def noise_roots(self) -> Iterator[FloatArray]:
+    def noise_roots(self, real: Sequence[FloatArray] | None = None) -> Iterator[FloatArray]:
         """Roots of the covariance that the noise of the readings gives the mean m_n, for a field that is fixed.
 
         C_n = (I - K_n H_n) F C_{n-1} F^T (I - K_n H_n)^T + K_n R_n K_n^T from C = 0: never above P_n, and far below it
-        while the prior is diffuse.
+        while the prior is diffuse. Where the noise that is met is not all that R_n states, ``real`` has its roots in
+        units of R_n^(1/2), (N_o, k) each.
         """
-        root = self.noise_gains[0]
+        gains = self.noise_gains
+        if real is not None:
+            gains = tuple(gain @ root for gain, root in zip(gains, real, strict=True))
+        root = gains[0]
         yield root
-        for keep, step, shaken in zip(self.keeps[1:], self.steps, self.noise_gains[1:], strict=True):
+        for keep, step, shaken in zip(self.keeps[1:], self.steps, gains[1:], strict=True):
             root = compress_root(np.hstack([keep @ step.apply(root), shaken]))
             yield root
 

@@ -25,7 +25,20 @@ from typer.core import TyperCommand, TyperGroup
 from ..core.errors import RFKalmanError, RFKalmanWarning
 
 #: The commands in the order in which they are used; each is the function of this name in the module of this name.
-COMMANDS = ("demo", "init", "check", "run", "watch", "forecast", "report", "export", "verify", "certify", "reproduce")
+COMMANDS = (
+    "demo",
+    "init",
+    "check",
+    "rehearse",
+    "run",
+    "watch",
+    "forecast",
+    "report",
+    "export",
+    "verify",
+    "certify",
+    "reproduce",
+)
 
 #: What people read; results too go to standard error when standard output belongs to a machine (``output.stderr``).
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)

@@ -14,15 +14,18 @@ from .app import emit, progress_bar, say, wants_json
 def check(
     problem: shared.problem_argument,
     data: Annotated[bool, typer.Option("--data/--no-data", help="Look through the readings, too.")] = True,
+    rehearsal: Annotated[
+        bool, typer.Option("--rehearsal/--no-rehearsal", help="Hold the bands against a few fields drawn from it.")
+    ] = True,
 ) -> None:
-    """Look a problem over before it runs: units, zones, gaps, sensors, rank, cost, what the sensors can tell.
+    """Look a problem over before it runs: units, zones, gaps, sensors, rank, cost, what the sensors can tell, bands.
 
     Exit code 1 if something must be changed before the result can be believed.
     """
     stated = Problem.from_toml(problem)
     with progress_bar() as bars:
-        bars.add_task("checking", total=None, what="building the model, reading the data")
-        report = stated.check(data and bool(stated.input.files))
+        bars.add_task("checking", total=None, what="building the model, reading the data, rehearsing")
+        report = stated.check(data and bool(stated.input.files), rehearsal=rehearsal)
     emit(report.as_dict())
     if not wants_json():
         say(str(report))

@@ -22,6 +22,10 @@ RFKalmanError
 RFKalmanWarning
 ├── QuadratureWarning     the orthonormality defect is visible
 ├── SpaceWarning          the space works, but something about it should be known
+│   ├── ResolutionWarning the space is too coarse for the prior, the noise or the equation it was given
+│   ├── GapWarning        a gap after which nothing of the prior is left
+│   ├── GrowthWarning     the dynamics may grow
+│   └── KinkWarning       fields bend at an interface that no feature follows
 ├── TimeWarning           data in time end before the gap does, or change faster than it was followed
 └── NoiseWarning          a noise level that looks like a slip
 
@@ -180,6 +184,22 @@ class QuadratureWarning(RFKalmanWarning):
 
 class SpaceWarning(RFKalmanWarning):
     """A space that works, with a property its user should know."""
+
+
+class ResolutionWarning(SpaceWarning):
+    """The space is too coarse for the prior, the process noise or the equation it was given for."""
+
+
+class GapWarning(SpaceWarning):
+    """Over a gap the model forgets all it was uncertain about: it claims to know what nobody has read."""
+
+
+class GrowthWarning(SpaceWarning):
+    """The dynamics may grow, usually because something flows in through a free boundary."""
+
+
+class KinkWarning(SpaceWarning):
+    """A diffusivity jumps where the features of a space cannot bend, or not as sharply as the field does."""
 
 
 class TimeWarning(RFKalmanWarning):

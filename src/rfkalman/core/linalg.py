@@ -40,6 +40,20 @@ def qr_factor(rows: FloatArray) -> FloatArray:
     return np.triu(qr[: min(rows.shape)])
 
 
+def turned(S: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """S Q and the first k columns of Q, with the orthogonal Q (p, p) of the Householder QR of ``columns`` (p, k).
+
+    Q itself is never formed: at p = 500 and k = 100 that takes a third of the time.
+    """
+    lwork = 64 * max(1, *S.shape)
+    factored, tau, _, info = lapack.dgeqrf(np.array(columns, order="F"), lwork=lwork, overwrite_a=1)
+    product, _, failed = lapack.dormqr("R", "N", factored, tau, S, lwork)
+    first, _, lost = lapack.dorgqr(factored, tau, lwork=lwork, overwrite_a=1)
+    if info or failed or lost:  # pragma: no cover - only for illegal arguments
+        raise ValueError(f"dgeqrf, dormqr and dorgqr reported {info}, {failed}, {lost}")
+    return np.asarray(product), np.asarray(first)
+
+
 def compress_root(root: FloatArray) -> FloatArray:
     """A root with at most r columns and the same ``root @ root.T``; lower triangular when compressed."""
     return np.asfortranarray(triangularise(root.T).T)

@@ -125,6 +125,19 @@ def outer_facets(cells: IntArray, d: int, n: int) -> tuple[IntArray, IntArray]:
     return facets[outer], unique[counts == 2]
 
 
+def facets_of(cells: IntArray, d: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Facets of all cells: their nodes as the cell sees them, that cell, and the one on their other side or -1."""
+    sides = [cells[:, _with_middles(side, d, cells.shape[1])] for side in _SIDES[d]]
+    nodes, cell = np.concatenate(sides), np.tile(np.arange(len(cells)), len(sides))
+    order = np.lexsort(np.sort(nodes[:, :d], axis=1).T)
+    ordered = np.sort(nodes[:, :d], axis=1)[order]
+    # The two views of an inner facet stand beside each other in this order.
+    a = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
+    other = np.full(len(cell), -1)
+    other[order[a]], other[order[a + 1]] = cell[order[a + 1]], cell[order[a]]
+    return nodes, cell, other
+
+
 def _refuse_repeated(corners: IntArray) -> None:
     _, first, counts = np.unique(np.sort(corners, axis=1), axis=0, return_index=True, return_counts=True)
     if (counts > 1).any():

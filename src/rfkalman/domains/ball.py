@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.pieces import row_blocks
 from .base import (
     BoundaryRule,
     Breaks,
@@ -24,10 +26,14 @@ from .base import (
     known_parts,
     listed_rule,
     per_axis,
+    raised,
     tensor_rule,
 )
 from .pieces import BoxPieces, ball_in_box
 from .rules import points_for_phase
+
+#: Points beyond those of the phase that a slice between two sides of a box needs: it is run through by a cosine.
+_SLICED = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -115,17 +121,42 @@ class Ball(Domain):
         """The smallest and largest distance from the centre within a box, given by its corners from there."""
         return math.hypot(*np.clip(0.0, a, b)), math.hypot(*np.maximum(np.abs(a), np.abs(b)))
 
+    @property
+    def aligns(self) -> bool:
+        return True
+
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Gauss points along the radius times equal angles (in 3-D also Gauss points in the cosine of the latitude).
 
         Exact to degree 11 at least; waves of the frequency that asks for ``order``
-        points per axis of the bounding box are integrated to rounding.
+        points per axis of the bounding box are integrated to rounding. With ``breaks``
+        it is slice by slice in each of the boxes between them, which crowds the points
+        towards their sides.
         """
+        if breaks is not None and any(map(len, breaks)):
+            return self._between(per_axis("order", order, self.dimension), breaks)
         phase = self._phase(order)
         inner = self.inner_radius or 0.0
         across = phase * (self.radius - inner) / (2.0 * self.radius)
         radial = self._radial(int(points_for_phase(across)))
         return tensor_rule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
+
+    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
+        if breaks is not None and any(map(len, breaks)):
+            return self._between(per_axis("order", raised(order), self.dimension), breaks, extra=2)
+        return self.quadrature(raised(order))
+
+    def _between(self, order: tuple[int, ...], breaks: Breaks, extra: int = 0) -> Rule:
+        """Rules in the parts of the ball between coordinates, one after the other."""
+        axes = [[a, *cuts, b] for a, cuts, b in zip(self.lower, breaks, self.upper, strict=True)]
+        parts = []
+        for box in itertools.product(*(itertools.pairwise(axis) for axis in axes)):
+            a, b = (np.array(corner) - self.centre for corner in zip(*box, strict=True))
+            counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED + extra
+            parts.append(ball_in_box(a, b, self.radius, self.inner_radius or 0.0, counts.tolist()))
+        x, w = (frozen(np.concatenate(column)) for column in zip(*parts, strict=True))
+        x, w = frozen(self.centre + x), frozen(w / self.volume)
+        return Rule(len(w), self.volume, lambda size: ((x[some], w[some]) for some in row_blocks(len(w), size)))
 
     def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         angles = 0.5 * math.pi * np.arange(5)
@@ -142,7 +173,7 @@ class Ball(Domain):
         nearest, farthest = self._distances(a, b)
         if farthest <= self.radius and nearest >= inner:
             return None
-        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + 6
+        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED
         x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
         return self.centre + x, w
 
@@ -179,7 +210,7 @@ class Ball(Domain):
         e[..., 2] = z[:, None]
         return frozen(e.reshape(-1, 3)), frozen(np.repeat(0.5 * w, 2 * n) / (2 * n))
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
+    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
         e, w = self._directions(self._phase(order))
         radii = [(self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0) for part in natives]
         areas = [2.0 * math.pi * r if self.dimension == 2 else 4.0 * math.pi * r**2 for r, _ in radii]

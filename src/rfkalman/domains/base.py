@@ -167,9 +167,10 @@ def listed_rule(
 
 
 class Window(Table, sort="window is"):
-    """A function beta, positive inside a domain and zero on some parts of its boundary, with bounds over the domain.
+    """A function beta that features are multiplied by, with bounds over the domain.
 
-    It has no dimension: the same domain in metres and in kilometres has the same window.
+    The windows of domains are positive inside and zero on some parts of the boundary; others bend or steepen where
+    fields do. It has no dimension: the same domain in metres and in kilometres has the same window.
     """
 
     __slots__ = ()
@@ -190,6 +191,14 @@ class Window(Table, sort="window is"):
     @abstractmethod
     def bounds(self) -> tuple[float, float]:
         """Bounds on beta and on the Euclidean norm of its gradient."""
+
+    def breaks(self, dimension: int) -> tuple[FloatArray, ...]:
+        """Coordinates along each axis at which beta loses smoothness on a whole line or plane; none for most."""
+        return (np.empty(0),) * dimension
+
+    def towards(self, dimension: int) -> tuple[FloatArray, ...]:
+        """Coordinates along each axis at whose crossings the gradient of beta is unbounded; none for most."""
+        return (np.empty(0),) * dimension
 
     def degree(self, axis: int | None) -> int | None:
         """Degree of the polynomial that beta is along an axis, or in all when ``axis`` is None; None if it is none."""
@@ -247,6 +256,27 @@ class Corner(Shown):
     parts: tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Crossing(Shown):
+    """A point at which a line through a planar domain meets a straight side of its boundary.
+
+    Parameters
+    ----------
+    point : (2,) array_like
+    direction : float
+        Polar angle of the side, which has the domain on its left.
+    part : str
+        The boundary part of the side.
+    reach : float
+        Distance to the nearest other side; 0 where the domain is convex, and no line that leaves it comes back.
+    """
+
+    point: FloatArray
+    direction: float
+    part: str
+    reach: float
+
+
 class Domain(Table, sort="domain is"):
     """A bounded region of space.
 
@@ -258,8 +288,6 @@ class Domain(Table, sort="domain is"):
     lower: FloatArray
     upper: FloatArray
     names: Mapping[str, str]
-    #: Whether rules and pieces can be cut at coordinates, ``breaks``; other domains leave those aside.
-    aligns: ClassVar[bool] = False
     #: Whether :meth:`window` gives a polynomial, which features take without loss.
     smooth_window: ClassVar[bool] = False
 
@@ -282,6 +310,11 @@ class Domain(Table, sort="domain is"):
     def dimension(self) -> int:
         """Number of coordinates, d."""
         return int(self.lower.size)
+
+    @property
+    def aligns(self) -> bool:
+        """Whether rules and pieces can be cut at coordinates, ``breaks``; other domains leave those aside."""
+        return False
 
     @property
     def slack(self) -> FloatArray:
@@ -348,16 +381,27 @@ class Domain(Table, sort="domain is"):
 
     @abstractmethod
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
-        """A positive rule that does what ``order`` Gauss-Legendre points per axis do on the bounding box."""
+        """A positive rule that does what ``order`` Gauss-Legendre points per axis do on the bounding box.
+
+        A domain that :attr:`aligns` cuts it at ``breaks``, coordinates per axis.
+        """
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """A second, finer rule whose points differ from those of ``quadrature(order)``.
 
-        On a fine mesh a few points more per axis of the bounding box need not
-        change the points per cell; a defect measured there would be measured on
+        In small pieces a few points more per axis of the bounding box need not
+        change the points per piece; a defect measured there would be measured on
         the very rule it is meant to question.
         """
         return self.quadrature(raised(order), breaks)
+
+    def crowded(self, order: Order, breaks: Breaks | None, towards: Breaks, check: bool = False) -> Rule:
+        """The rule, or with ``check`` the second one, for functions that are singular at crossings of some coordinates.
+
+        ``towards`` are these, for each axis. Boxes whose rule is cut there crowd their points, and straight triangles
+        with a vertex there.
+        """
+        return self.check_quadrature(order, breaks) if check else self.quadrature(order, breaks)
 
     @abstractmethod
     def pieces(self, breaks: Breaks | None = None) -> Pieces:
@@ -417,7 +461,7 @@ class Domain(Table, sort="domain is"):
                 raise ValueRangeError(f"This domain has no boundary part {part!r}; it has {', '.join(self.parts)}.")
         return tuple(native for native, name in shown.items() if name in parts)
 
-    def boundary_rule(self, part: str, order: Order) -> BoundaryRule:
+    def boundary_rule(self, part: str, order: Order, breaks: Breaks | None = None) -> BoundaryRule:
         """A positive rule with outward normals on one boundary part.
 
         Parameters
@@ -426,11 +470,14 @@ class Domain(Table, sort="domain is"):
             One of ``parts``.
         order : int or tuple of int
             As for :meth:`quadrature`: Gauss-Legendre points per axis of the bounding box.
+        breaks : one sequence of floats per axis, optional
+            Coordinates at which the rule is cut; circles and spheres leave them aside.
         """
-        return self._native_rule(self._natives((part,)), order)
+        natives = self._natives((part,))
+        return self._native_rule(natives, order) if breaks is None else self._native_rule(natives, order, breaks)
 
     @abstractmethod
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
+    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
         """One rule over the union of these native parts."""
 
     def part_measure(self, part: str) -> float:
@@ -453,6 +500,13 @@ class Domain(Table, sort="domain is"):
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Vertices of a planar domain with an interior angle above pi; empty where there are none."""
+        return ()
+
+    def crossings(self, normal: FloatArray, level: float) -> tuple[Crossing, ...]:
+        """Where the line normal . x = level meets straight sides of a planar domain, other than at their ends.
+
+        Known for polygons and straight meshes.
+        """
         return ()
 
     def free_ray(self, corner: Corner) -> float | None:

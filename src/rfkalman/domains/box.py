@@ -24,10 +24,11 @@ from .base import (
     known_parts,
     listed_rule,
     per_axis,
+    raised,
     tensor_rule,
 )
 from .pieces import BoxPieces
-from .rules import points_for_phase
+from .rules import FEWEST, points_for_phase
 
 
 def box_faces(dimension: int) -> tuple[str, ...]:
@@ -58,7 +59,6 @@ class Box(Domain):
     names: Mapping[str, str] = field(default_factory=dict)
 
     kind: ClassVar[str] = "box"
-    aligns: ClassVar[bool] = True
     smooth_window: ClassVar[bool] = True
 
     if TYPE_CHECKING:
@@ -99,6 +99,10 @@ class Box(Domain):
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         return self.lower + self.side * rng.random((n, self.dimension))
 
+    @property
+    def aligns(self) -> bool:
+        return True
+
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Tensor Gauss-Legendre with ``order`` points per axis: exact to degree 2 order - 1 in each coordinate.
 
@@ -118,9 +122,18 @@ class Box(Domain):
         >>> rule.n_points, round(rule.integrate(lambda x: 1.0 * (x[:, 0] < 0.25)), 12)
         (12, 0.25)
         """
+        return self._composed(order, breaks)
+
+    def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
+        return self._composed(raised(order), breaks, extra=2)
+
+    def crowded(self, order: Order, breaks: Breaks | None, towards: Breaks, check: bool = False) -> Rule:
+        return self._composed(raised(order), breaks, towards, 2) if check else self._composed(order, breaks, towards)
+
+    def _composed(self, order: Order, breaks: Breaks | None, towards: Breaks | None = None, extra: int = 0) -> Rule:
         counts = per_axis("order", order, self.dimension)
-        edges = self._edges(breaks)
-        return tensor_rule([_composite(*axis) for axis in zip(edges, counts, strict=True)], self.volume)
+        axes = zip(self._edges(breaks), counts, towards or ((),) * self.dimension, strict=True)
+        return tensor_rule([_composite(*axis, extra) for axis in axes], self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> BoxPieces:
         edges = self._edges(breaks)
@@ -152,16 +165,18 @@ class Box(Domain):
             edges.append(ends)
         return edges
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
+    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
         counts = per_axis("order", order, self.dimension)
-        faces = [self._face(part, counts) for part in natives]
+        faces = [self._face(part, counts, breaks) for part in natives]
         return listed_rule([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))
 
-    def _face(self, part: str, counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    def _face(
+        self, part: str, counts: tuple[int, ...], breaks: Breaks | None
+    ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
         """Points, weights, normals and area of a face."""
         axis, upper = "xyz".index(part[0]), part[1] == "+"
         end = np.array([self.upper[axis] if upper else self.lower[axis]]), np.ones(1)
-        along = enumerate(zip(self._edges(None), counts, strict=True))
+        along = enumerate(zip(self._edges(breaks), counts, strict=True))
         lines = [end if i == axis else _composite(*line) for i, line in along]
         face = tensor_rule(lines, float(np.prod(np.delete(self.side, axis))))
         normal = np.zeros((face.n_points, self.dimension))
@@ -184,15 +199,35 @@ def Interval(a: float, b: float) -> Box:
     return Box(np.array([as_number("a", a)]), np.array([as_number("b", b)]))
 
 
-def _composite(edges: FloatArray, order: int) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre on each piece between the edges; nodes, and weights that sum to one."""
+#: Where points crowd, phases run half as fast again; the spare points of an order are then partly there already.
+_STEEPEST, _SPARED = 1.5, 3
+
+
+def _composite(
+    edges: FloatArray, order: int, towards: Sequence[float] = (), extra: int = 0
+) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre on each piece between the edges; nodes, and weights that sum to one.
+
+    Pieces that end at one of ``towards`` are run through quadratically there. With x - s = t^2 on both axes the square
+    of the gradient of r^l, integrated, is homogeneous of degree 4 l - 2 in t: at l = 0.67 the second rule differs by
+    3e-6 of the stiffness where plain points leave 2e-4, for an eighth more points per axis and no further pieces.
+    """
     lengths = np.diff(edges)
-    counts = (
-        [order] if lengths.size == 1 else points_for_phase(bandwidth_of([order]) * lengths / lengths.sum()).tolist()
-    )
+    drawn = np.isin(edges, towards)
+    phases = bandwidth_of([order]) * lengths / lengths.sum()
+    counts = points_for_phase(phases) if lengths.size > 1 else np.array([order])
+    for i in np.flatnonzero(drawn[:-1] | drawn[1:]):
+        counts[i] = max(int(points_for_phase(_STEEPEST * phases[i])) - _SPARED, FEWEST)
+    more = extra if lengths.size > 1 else 0
     nodes, weights = [], []
-    for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True):
-        t, w = np.polynomial.legendre.leggauss(n)
+    for a, b, n, low, high in zip(edges[:-1], edges[1:], counts.tolist(), drawn[:-1], drawn[1:], strict=True):
+        t, w = np.polynomial.legendre.leggauss(n + more)
+        if low and high:
+            t, w = 0.5 * t * (3.0 - t * t), 1.5 * (1.0 - t * t) * w
+        elif low or high:
+            s, end = 0.5 * (1.0 + t), 1.0 if high else -1.0
+            s = 1.0 - s if high else s
+            t, w = end * (1.0 - 2.0 * s * s), 2.0 * s * w
         nodes.append(0.5 * (a + b) + 0.5 * (b - a) * t)
         weights.append(0.5 * w * ((b - a) / (edges[-1] - edges[0])))
     return frozen(np.concatenate(nodes)), frozen(np.concatenate(weights))

@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.show import Shown
-from .base import BoundaryRule, Breaks, Corner, Domain, Order, Rule, raised
-from .pieces import SimplexPieces, simplices_within
-from .rules import cell_phases, cell_rule, facet_rule, grouped, points_for_phase, simplex_volumes, triangle_groups
+from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, raised
+from .pieces import SimplexPieces, cut_at, simplices_within
+from .rules import (
+    CROWDED,
+    HALVINGS,
+    area_vectors,
+    cell_phases,
+    cell_rule,
+    facet_rule,
+    grouped,
+    points_for_phase,
+    simplex_volumes,
+    triangle_groups,
+)
 
 #: Angles within this of pi are straight: the digits of a vertex allow no more.
 _STRAIGHT = 1e-6
@@ -85,6 +96,22 @@ class CellDomain(Domain):
         """
         return tuple(corner for _, corner in self._corners())
 
+    def crossings(self, normal: FloatArray, level: float) -> tuple[Crossing, ...]:
+        if self.curved:
+            return ()
+        sides = [side for ring in self._outline() for side in _straight_sides(ring)]
+        a, b = (np.array([side[i] for side in sides]).reshape(-1, 2) for i in (0, 1))
+        convex = not self.reentrant_corners()
+        low, high = a @ normal - level, b @ normal - level
+        least = 1e-9 * float(self.side.max())
+        found = []
+        for i in np.flatnonzero((low * high < 0.0) & (np.minimum(np.abs(low), np.abs(high)) > least)).tolist():
+            point, along = a[i] + low[i] / (low[i] - high[i]) * (b[i] - a[i]), b[i] - a[i]
+            others = np.delete(np.arange(len(a)), i)
+            reach = 0.0 if convex else float(_distances(point, a[others], b[others]).min())
+            found.append(Crossing(point, math.atan2(along[1], along[0]), sides[i][2], reach))
+        return tuple(found)
+
     def chord_height(self, parts: Sequence[str]) -> float:
         heights = [0.0]
         for ring in () if self.curved else self._outline():
@@ -101,6 +128,10 @@ class CellDomain(Domain):
         shares = uniform_barycentric(rng, n, self.dimension)
         return np.asarray(self.lower + np.einsum("nk,nkd->nd", shares, self._nodes[cells]))
 
+    @property
+    def aligns(self) -> bool:
+        return not self.curved
+
     def quadrature(self, order: Order, breaks: Breaks | None = None, graded: bool = True, extra: int = 0) -> Rule:
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
@@ -109,32 +140,65 @@ class CellDomain(Domain):
         ``order`` points per axis of the bounding box. Those at a re-entrant corner are halved towards it,
         until they have 2^-20 of the domain's size, for integrands like r^(2 pi / omega - 2). Each costs
         about a thousand points; ``graded=False`` leaves that out. Second-order cells are integrated
-        through their own map. ``extra`` points per direction are added in every cell.
+        through their own map. ``extra`` points per direction are added in every cell. Straight cells are
+        cut at ``breaks``; curved ones leave them aside.
         """
-        wave, nodes = self.wave(order), self._nodes
+        return self._graded(order, breaks, extra, HALVINGS if graded else 0)
+
+    def _graded(
+        self, order: Order, breaks: Breaks | None, extra: int, halvings: int, towards: Breaks | None = None
+    ) -> Rule:
+        wave, nodes = self.wave(order), self._cut_cells(breaks)
         if self.dimension == 2 and not self.curved:
-            sharp = np.zeros(nodes.shape[:2], dtype=bool)
-            for vertex, corner in self._corners() if graded else ():
+            sharp = np.zeros(nodes.shape[:2], dtype=np.int64)
+            if towards is not None:
+                places = zip(np.moveaxis(nodes, 2, 0), self._local_breaks(towards), self.slack, strict=True)
+                on = [(np.abs(x[..., None] - np.array(lines)) <= slack).any(axis=2) for x, lines, slack in places]
+                sharp[on[0] & on[1]] = CROWDED
+            for vertex, corner in self._corners():
                 if corner.angle > _GRADED_FROM:
-                    sharp |= (nodes == vertex).all(axis=2)
+                    sharp[(nodes == vertex).all(axis=2)] = halvings
             groups = triangle_groups(nodes, sharp, wave, extra)
         else:
             groups = grouped(nodes, self.dimension, self._counts(nodes, wave) + extra)
         return cell_rule(groups, self.lower, self.volume)
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
-        return self.quadrature(raised(order), extra=2)
+        return self.quadrature(raised(order), breaks, extra=2)
+
+    def crowded(self, order: Order, breaks: Breaks | None, towards: Breaks, check: bool = False) -> Rule:
+        return self._graded(raised(order) if check else order, breaks, 2 if check else 0, HALVINGS, towards)
+
+    def _cut_cells(self, breaks: Breaks | None) -> FloatArray:
+        """The nodes of the cells, straight ones cut at the breaks and counter-clockwise again."""
+        nodes = self._nodes
+        if breaks is None or self.curved:
+            return nodes
+        cut = cut_at(nodes, self._local_breaks(breaks))[0]
+        turned = simplex_volumes(cut) < 0.0
+        cut[turned] = cut[turned][:, [1, 0, *range(2, cut.shape[1])]]
+        return cut
+
+    def _local_breaks(self, breaks: Breaks) -> list[list[float]]:
+        return [[float(v - low) for v in axis] for axis, low in zip(breaks, self.lower, strict=True)]
 
     def _counts(self, nodes: FloatArray, wave: FloatArray) -> NDArray[np.int64]:
         return points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
+    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
         nodes = self._facet_nodes(natives)
+        if breaks is not None and not self.curved:
+            whole = nodes
+            nodes, parent = cut_at(whole, self._local_breaks(breaks))
+            # Each piece faces the way its facet does.
+            facing = [area_vectors((v[:, 1:] - v[:, :1]).transpose(0, 2, 1)) for v in (nodes, whole)]
+            turned = (facing[0] * facing[1][parent]).sum(axis=1) < 0.0
+            nodes[turned] = nodes[turned][:, [1, 0, *range(2, nodes.shape[1])]]
         counts = self._counts(nodes, self.wave(order))
         return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
 
     def pieces(self, breaks: Breaks | None = None) -> SimplexPieces:
-        return SimplexPieces.of(self._nodes, self.lower)
+        return SimplexPieces.of(self._cut_cells(breaks), self.lower)
 
     def rule_within(
         self, lower: FloatArray, upper: FloatArray, order: tuple[int, ...]
@@ -184,6 +248,15 @@ def find_corners(rings: Sequence[Ring], straight: float) -> list[tuple[FloatArra
             parts = (ring.labels[k], ring.labels[k - 1])
             corners.append((vertex, Corner(ring.shown[k], float(angle[k]), direction, reach, parts)))
     return corners
+
+
+def _straight_sides(ring: Ring) -> list[tuple[FloatArray, FloatArray, str]]:
+    """The two ends of each straight side of one part, in the user's coordinates, and that part."""
+    labels = np.asarray(ring.labels)
+    turned = np.abs(turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)) > _STRAIGHT
+    starts = np.flatnonzero(turned | (labels != np.roll(labels, 1)))
+    ends = np.roll(starts, -1)
+    return [(ring.shown[i], ring.shown[j], ring.labels[i]) for i, j in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def _distances(p: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:

@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.checks import FloatArray, IntArray, assign, frozen
 from ..core.codec import Stated
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ._locate import Locator
 from ._meshfile import read
 from ._topology import cell_volumes, checked_cells, oriented, outer_facets, polygonal, suspicions, tagged
-from .base import BoundaryRule, Order, listed_rule
+from .base import BoundaryRule, Breaks, Order, listed_rule
 from .cells import CellDomain, Ring, uniform_barycentric
+from .regions import Plane, Region, planes_and_regions
 from .rules import bernstein, determinants, shape_functions
 
 
@@ -196,7 +198,7 @@ class Mesh(CellDomain):
                 f"values leaves {bare.size} of {len(table)} cells without a value, the first is cell {bare[0]}; "
                 f"regions are {', '.join(self.regions) or 'none'}; add '*' for the rest."
             )
-        return _RegionValues(self, frozen(table), {name: float(value) for name, value in values.items()})
+        return RegionValues(self, frozen(table), {name: float(value) for name, value in values.items()})
 
     @property
     def _nodes(self) -> FloatArray:
@@ -230,9 +232,9 @@ class Mesh(CellDomain):
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
         return np.asarray(self._local[self._chosen(natives)])
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order) -> BoundaryRule:
+    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
         if self.dimension > 1:
-            return CellDomain._native_rule(self, natives, order)
+            return CellDomain._native_rule(self, natives, order, breaks)
         chosen = self._chosen(natives)
         normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
         ends = (self.points[chosen[:, 0]], np.full(len(chosen), 1.0 / self.volume), normal)
@@ -274,8 +276,8 @@ class Mesh(CellDomain):
         return cls(arrays["points"], arrays["cells"], boundary, settings["curved"], names, notes, regions)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RegionValues(Stated):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RegionValues(Shown, Stated):
     """One value per cell, read off at points."""
 
     mesh: Mesh
@@ -284,6 +286,19 @@ class _RegionValues(Stated):
 
     def __call__(self, x: FloatArray) -> FloatArray:
         return np.asarray(self.table[self.mesh._cell_of(x)])
+
+    def interfaces(self) -> tuple[list[Plane], list[Region], bool]:
+        """Where the value changes: planes through the whole mesh, other regions of a planar one, and if there is more.
+
+        Examples
+        --------
+        >>> square = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]], regions={"steel": [0]})
+        >>> (line,), regions, more = square.by_region({"steel": 5.0, "*": 1.0}).interfaces()
+        >>> line.normal.round(3), regions, more
+        (array([ 0.707, -0.707]), [], False)
+        """
+        mesh = self.mesh
+        return planes_and_regions(mesh.points, mesh.cells, mesh._volumes, self.table, _rings)
 
     def settings(self) -> dict[str, Any]:
         return {"kind": "by_region", "values": dict(self.values)}

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.pieces import grid_points, row_blocks
 from .base import Rule
 from .rules import cell_phases, children, determinants, gauss, points_for_phase, reference_rule, shape_functions
@@ -321,11 +321,26 @@ def clipped(v: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Simplices (m, d + 1, d) whose union is the part of the given ones between two corners."""
     v = v[(v.min(axis=1) < upper).all(axis=1) & (v.max(axis=1) > lower).all(axis=1)]
     for axis in range(len(lower)):
-        v = _below(v, axis, upper[axis], 1.0)
-        v = _below(v, axis, lower[axis], -1.0)
+        v = _below(v, axis, upper[axis], 1.0)[0]
+        v = _below(v, axis, lower[axis], -1.0)[0]
     size = np.abs(determinants(v[:, 1:] - v[:, :1]))
     # Slivers that a cut through a vertex leaves carry nothing.
     return np.asarray(v[size > 1e-15 * size.max(initial=0.0)])
+
+
+def cut_at(v: FloatArray, breaks: Sequence[Sequence[float]]) -> tuple[FloatArray, IntArray]:
+    """Simplices (m, k, d), cells or facets, cut at coordinates per axis, and the one from which each comes, (n,)."""
+    parent = np.arange(len(v))
+    for axis, levels in enumerate(breaks):
+        for level in levels:
+            low, high = v[:, :, axis].min(axis=1), v[:, :, axis].max(axis=1)
+            # A vertex that is on the line but for its last digits is on it: a sliver carries nothing.
+            slack = 1e-12 * (high - low)
+            crossed = (low < level - slack) & (high > level + slack)
+            halves = [_below(v[crossed], axis, level, sign) for sign in (1.0, -1.0)]
+            v = np.concatenate([v[~crossed], *(half for half, _ in halves)])
+            parent = np.concatenate([parent[~crossed], *(parent[crossed][of] for _, of in halves)])
+    return v, parent
 
 
 def simplices_within(
@@ -343,8 +358,8 @@ def simplices_within(
     return x.reshape(-1, len(lower)), w.ravel()
 
 
-def _below(v: FloatArray, axis: int, level: float, sign: float) -> FloatArray:
-    """The part of simplices with sign x_axis <= sign level, in simplices.
+def _below(v: FloatArray, axis: int, level: float, sign: float) -> tuple[FloatArray, IntArray]:
+    """The part of simplices with sign x_axis <= sign level, in simplices, and the one from which each comes.
 
     With j vertices inside and l outside, that part is a product of simplices of dimensions j - 1 and l: row a holds
     the inner vertex a and the cuts of its edges to the outer ones. Its staircases are simplices that fill it.
@@ -354,7 +369,7 @@ def _below(v: FloatArray, axis: int, level: float, sign: float) -> FloatArray:
     v, height = np.take_along_axis(v, order[:, :, None], axis=1), np.take_along_axis(height, order, axis=1)
     inside = (height <= 0.0).sum(axis=1)
     n = v.shape[1]
-    kept = [v[inside == n]]
+    kept, parent = [v[inside == n]], [np.flatnonzero(inside == n)]
     for j in range(1, n):
         chosen = inside == j
         a, b = v[chosen, :j, None], v[chosen, None, j:]
@@ -364,7 +379,8 @@ def _below(v: FloatArray, axis: int, level: float, sign: float) -> FloatArray:
         for steps in itertools.combinations(range(n - 1), j - 1):
             rows = np.cumsum([0, *(int(i in steps) for i in range(n - 1))])
             kept.append(table[:, rows, np.arange(n) - rows])
-    return np.concatenate(kept)
+            parent.append(np.flatnonzero(chosen))
+    return np.concatenate(kept), np.concatenate(parent)
 
 
 def ball_in_box(

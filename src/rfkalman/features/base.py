@@ -158,8 +158,23 @@ class FeatureMap(Table, sort="features are"):
     @property
     def breaks(self) -> tuple[FloatArray, ...]:
         """Inner coordinates per axis at which all features lose smoothness together; empty for most maps."""
-        none = (np.empty(0),) * self.dimension
-        axes = zip(none, *(part.breaks for part in self.nested.values()), strict=True)
+        return self._collected("breaks")
+
+    @property
+    def kinks(self) -> tuple[FloatArray, ...]:
+        """Those of :attr:`breaks` at which features bend; seams of patches are smoother than that."""
+        return self._collected("kinks")
+
+    @property
+    def towards(self) -> tuple[FloatArray, ...]:
+        """Coordinates per axis at whose crossings gradients are unbounded; empty for most maps."""
+        return self._collected("towards")
+
+    def _collected(self, name: str, *own: Iterable[FloatArray]) -> tuple[FloatArray, ...]:
+        """Coordinates per axis of the maps of which this one is made, and its own."""
+        axes = zip(
+            (np.empty(0),) * self.dimension, *(getattr(p, name) for p in self.nested.values()), *own, strict=True
+        )
         return tuple(np.unique(np.concatenate(axis)) for axis in axes)
 
     def arrays(self) -> dict[str, FloatArray]:

@@ -187,10 +187,26 @@ class PeriodicRFF(Recipe):
 _LISTED = 2_000_000
 
 
+def _lattice(deviations: FloatArray) -> tuple[NDArray[np.int64], int]:
+    """The largest wave number along each axis, and how many features there are up to it."""
+    largest = np.floor(6.0 * deviations + 0.5).astype(np.int64)
+    return largest, math.prod(2 * int(top) + 1 for top in largest)
+
+
+def lattice_size(side: FloatArray, length_scale: float) -> int:
+    """How many features a box that repeats in every direction has at a length scale: all that can be asked for.
+
+    Examples
+    --------
+    >>> lattice_size(np.array([1.0]), 0.2)
+    11
+    """
+    return _lattice(side / (2.0 * math.pi * length_scale))[1]
+
+
 def _distinct_waves(n: int, deviations: FloatArray, asked: int, seed: int) -> NDArray[np.float64]:
     """n different wave vectors, not zero and no two opposite, in the order in which repeated drawing meets them."""
-    largest = np.floor(6.0 * deviations + 0.5).astype(np.int64)
-    possible = math.prod(2 * int(top) + 1 for top in largest)
+    largest, possible = _lattice(deviations)
     if asked > possible:
         raise ValueRangeError(
             f"n_features={asked} asks for more periodic waves than there are: within six standard deviations the "

@@ -1,4 +1,4 @@
-"""A window around any other features that makes them vanish on the boundary or on parts of it: the paper's bubble."""
+"""Features times a fixed function: the window of the paper's bubble, which makes them vanish, and any other factor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
-from ..core.checks import FloatArray, assign
+import numpy as np
+
+from ..core.checks import FloatArray, as_finite, assign, frozen
 from ..core.errors import ValueRangeError
 from ..domains.base import Domain, Window
 from ..domains.box import box_faces
 from .base import FeatureMap, Pair, Recipe, check_inner, restore, times_window, unprefixed
 
 
-def _matching(patterns: Iterable[str] | None, domain: Domain) -> tuple[str, ...]:
+def matching_parts(patterns: Iterable[str] | None, domain: Domain) -> tuple[str, ...]:
     """The names of the domain's parts that the patterns ask for, in the domain's order."""
     if patterns is None:
         return domain.parts
@@ -80,11 +82,29 @@ class Bubble(Recipe):
         assign(self, parts=names)
 
     def bind(self, domain: Domain) -> Windowed:
-        names = _matching(self.parts, domain)
+        names = matching_parts(self.parts, domain)
         return Windowed(self.recipe.bind(domain), domain.window(names), names, domain.parts)
 
 
 bubble = Bubble
+
+
+@dataclass(frozen=True, slots=True)
+class Times(Recipe):
+    """Features times one fixed function that bends or steepens where fields do: |x - s|, log r and their like.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    factor : Window
+        What every feature is multiplied by.
+    """
+
+    recipe: Recipe
+    factor: Window
+
+    def bind(self, domain: Domain) -> Windowed:
+        return Windowed(self.recipe.bind(domain), self.factor, (), domain.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -135,6 +155,19 @@ class Windowed(FeatureMap):
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         return self.inner.bandwidth(floor, aligned) + 2.0 * self.window.extra_order
 
+    @property
+    def breaks(self) -> tuple[FloatArray, ...]:
+        """Where the inner features break, and where the window does."""
+        return self._collected("breaks", self.window.breaks(self.dimension))
+
+    @property
+    def kinks(self) -> tuple[FloatArray, ...]:
+        return self._collected("kinks", self.window.breaks(self.dimension))
+
+    @property
+    def towards(self) -> tuple[FloatArray, ...]:
+        return self._collected("towards", self.window.towards(self.dimension))
+
     def settings(self) -> dict[str, Any]:
         own = FeatureMap.settings(self)
         # The name that files have for it since the first version.
@@ -147,3 +180,54 @@ class Windowed(FeatureMap):
         faces = box_faces(inner.dimension)
         names = (settings.get(key, faces) for key in ("zero_on", "parts"))
         return cls(inner, Window.restore(settings["cutoff"]), *names)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Mixed(FeatureMap):
+    """Fixed combinations of other features, phi(x) matrix: the directions of a space, to build another one upon.
+
+    Parameters
+    ----------
+    inner : FeatureMap
+    matrix : (M, m) array_like
+    """
+
+    inner: FeatureMap
+    matrix: FloatArray
+    lower: FloatArray = field(init=False)
+    side: FloatArray = field(init=False)
+
+    kind: ClassVar[str] = "mixed"
+
+    def __post_init__(self) -> None:
+        matrix = as_finite("matrix", self.matrix, (self.inner.n_features, None))
+        # One memory order, whatever arrived: products then give a restored map the same bits.
+        assign(self, matrix=frozen(np.ascontiguousarray(matrix)), lower=self.inner.lower, side=self.inner.side)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.matrix.shape[1])
+
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = self.inner.jet(x, slopes)
+        return values @ self.matrix, gradients @ self.matrix
+
+    def bounds(self) -> Pair:
+        size = np.abs(self.matrix)
+        values, gradients = self.inner.bounds()
+        return values @ size, gradients @ size
+
+    @property
+    def zero_parts(self) -> frozenset[str]:
+        return self.inner.zero_parts
+
+    @property
+    def zero_trace(self) -> bool:
+        return self.inner.zero_trace
+
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return self.inner.bandwidth(floor, aligned)
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        return cls(restore(settings["inner"], unprefixed("inner.", arrays)), arrays["matrix"])

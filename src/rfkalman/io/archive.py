@@ -34,14 +34,15 @@ from ..domains import restore as restore_domain
 from ..features.base import prefixed, restore, unprefixed
 from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
-from ..model.field import Field
+from ..model.field import Beyond, Field
 from ..model.model import Model
 from ..model.unknowns import BoundBlock
+from ..model.unresolved import Unresolved
 from ..online.assimilator import Assimilator
 from ..physics.pde import PROBE_TIMES, LinearPDE
 from ..space.galerkin import Term
-from ..space.space import WhitenedSpace
-from ..statespace.values import Gaussian, LinearStep, Observation
+from ..space.space import Basis, WhitenedSpace
+from ..statespace.values import Gaussian, Generator, LinearStep, Observation
 
 FORMAT = "rfkalman"
 VERSION = 2
@@ -61,7 +62,10 @@ _SPACE_ARRAYS: dict[str, tuple[str | None, ...]] = {
     "singular_values": (None,),
     "unit_load": ("n",),
 }
-_SPACE_VALUES = ("mass_floor", "floor_candidates", "order", "memory", "breaks")
+_SPACE_VALUES = ("mass_floor", "floor_candidates", "order", "memory", "breaks", "added")
+
+#: Of the law of what a space cannot hold, what stands beside its basis.
+_UNRESOLVED = ("overlap", "generator", "initial", "rich", "own", "sizes", "start", "first", "settled")
 
 #: Records that stand in an assimilator's state, by the name they have in a file.
 _RECORDS: dict[str, type[Any]] = {
@@ -71,6 +75,7 @@ _RECORDS: dict[str, type[Any]] = {
         BoundBlock,
         ConstantGain,
         Gaussian,
+        Generator,
         LinearStep,
         Observation,
         propagators.Exponential,
@@ -116,8 +121,17 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
         _pack_belief(thing, arrays)
     elif isinstance(thing, Field):
         header |= {"kind": "field", "time": thing.time, "space": _pack_space(thing.space, arrays)}
+        header |= {"std": ["posterior"] if thing.beyond is None else ["posterior", "unresolved"]}
         _pack_belief(thing.belief, arrays)
+        if thing.beyond is not None:
+            header["beyond"] = _pack_basis(thing.beyond.basis, arrays)
+            arrays["beyond.columns"] = thing.beyond.columns
     elif isinstance(thing, Assimilator):
+        if not isinstance(thing.model, Model):
+            raise ArchiveError(
+                f"an Assimilator of a {type(thing.model).__name__} cannot be saved: its state means something else in "
+                "another one. Save the readings and replay them, or the field: save(path, filt.posterior())."
+            )
         names: dict[int, str] = {}
         header |= {"kind": "assimilator", "model": _pack_model(thing.model, arrays, names)}
         header |= {"state": _packed(thing.state(), arrays, names)}
@@ -164,7 +178,12 @@ def load(path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Mode
             return _unpack_belief(arrays)
         if kind in ("space", "field"):
             space = _unpack_space(header["space"], arrays, pde)
-            return space if kind == "space" else Field(space, _unpack_belief(arrays), float(header["time"]))
+            if kind == "space":
+                return space
+            beyond = None
+            if "beyond" in header:
+                beyond = Beyond(_unpack_basis(header["beyond"], arrays, space.pde), arrays["beyond.columns"])
+            return Field(space, _unpack_belief(arrays), float(header["time"]), beyond)
         if kind == "assimilator":
             own = _unpack_model(header["model"], arrays, pde, model)
             for array in arrays.values():
@@ -251,9 +270,26 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
         )
         for name, value in header["coefficients"].items()
     )
-    written = {"breaks": []} | header  # none in version 1
+    written = {"breaks": [], "added": []} | header  # not in every file
     values: dict[str, Any] = {name: _tuples(written[name]) for name in _SPACE_VALUES}
     return WhitenedSpace(pde=pde, features=features, terms=terms, health=header["health"], **values, **checked)
+
+
+def _pack_basis(basis: Basis, arrays: dict[str, FloatArray]) -> dict[str, Any]:
+    """A basis of the same PDE beside the space."""
+    arrays |= prefixed("beyond.features.", basis.features.arrays())
+    arrays["beyond.transform"] = basis.transform
+    return {
+        "features": basis.features.settings(),
+        **{name: to_dict(getattr(basis, name)) for name in ("order", "memory", "breaks")},
+    }
+
+
+def _unpack_basis(header: dict[str, Any], arrays: dict[str, FloatArray], pde: LinearPDE) -> Basis:
+    features = restore(header["features"], unprefixed("beyond.features.", arrays))
+    transform = as_finite("beyond.transform", arrays["beyond.transform"], (features.n_features, None))
+    values = {name: _tuples(header[name]) for name in ("order", "memory", "breaks")}
+    return Basis(pde=pde, features=features, transform=transform, **values)
 
 
 def _tuples(value: Any) -> Any:
@@ -316,7 +352,12 @@ def _pack_model(model: Model, arrays: dict[str, FloatArray], names: dict[int, st
         # Blocks on the space are arrays, also those of a source whose shape was a function.
         "blocks": model.blocks[len(model.space.unknowns()) :],
     }
-    return header | {"space": _pack_space(model.space, arrays), "parts": _packed(own, arrays, names)}
+    packed = header | {"space": _pack_space(model.space, arrays), "parts": _packed(own, arrays, names)}
+    if model.unresolved is None:
+        return packed
+    given = model.unresolved
+    law = {name: getattr(given, name) for name in _UNRESOLVED}
+    return packed | {"beyond": _pack_basis(given.basis, arrays), "unresolved": _packed(law, arrays, names)}
 
 
 def _unpack_model(
@@ -334,7 +375,12 @@ def _unpack_model(
             f"the saved model has a part of its own, {header['class']}, which a file cannot hold; pass the same model: "
             "load(path, model=...). For a problem file it is Problem.from_toml(file).build().model."
         )
-    return Model(_unpack_space(header["space"], arrays, pde), **_unpacked(header["parts"], arrays))
+    space = _unpack_space(header["space"], arrays, pde)
+    unresolved = None
+    if "unresolved" in header:
+        basis = _unpack_basis(header["beyond"], arrays, space.pde)
+        unresolved = Unresolved(basis, **_unpacked(header["unresolved"], arrays))
+    return Model(space, **_unpacked(header["parts"], arrays), unresolved=unresolved)
 
 
 def _digest(model: Model) -> str:
@@ -342,7 +388,8 @@ def _digest(model: Model) -> str:
     digest = hashlib.sha256()
     generator = model.generator
     forcing = generator.force(model.start + np.array(PROBE_TIMES))
-    for array in (model.initial.mean, model.initial.root, model.space.transform, generator.drift, forcing):
+    beyond = () if model.unresolved is None else (model.unresolved.basis.transform, model.unresolved.initial)
+    for array in (model.initial.mean, model.initial.root, model.space.transform, generator.drift, forcing, *beyond):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

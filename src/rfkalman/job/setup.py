@@ -80,6 +80,14 @@ class Setup(Shown):
         """The features of the field, whitened."""
         return self.model.space
 
+    @property
+    def std_contains(self) -> str:
+        """Of what standard deviations are made: ``"posterior"``, what the readings leave open, and ``"unresolved"``.
+
+        The latter is what the space cannot hold of a prior that states a law of the field.
+        """
+        return "posterior" if self.model.unresolved is None else "posterior, unresolved"
+
     def table_format(self) -> InputPlan:
         """What ``input`` is, under its name of the first version."""
         warnings.warn("setup.table_format() is now setup.input.", DeprecationWarning, stacklevel=2)

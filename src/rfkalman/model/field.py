@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +29,29 @@ _NOTEBOOK = {1: 201, 2: 81, 3: 41}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Beyond(Shown):
+    """What a space cannot hold of a field: independent random fields, columns (R, q) of a richer basis."""
+
+    basis: Basis
+    columns: FloatArray
+
+    def rows(self, x: ArrayLike) -> FloatArray:
+        """The fields at points, (N, q)."""
+        return self.basis(x) @ self.columns
+
+    def gradient(self, x: ArrayLike) -> FloatArray:
+        """Their gradients, (d, N, q)."""
+        return self.basis.gradient(x) @ self.columns
+
+
+class Parts(NamedTuple):
+    """Standard deviations at points, whose squares add up to that of the band."""
+
+    posterior: FloatArray  #: what the readings leave open of what the space can hold
+    unresolved: FloatArray  #: what the space cannot hold
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Field(Shown):
     """The law of the field at one time. Everything is evaluated on demand, in blocks of points.
 
@@ -38,6 +61,8 @@ class Field(Shown):
     belief : Gaussian
         Law of the coefficients, of the space or of the space and its lifts.
     time : float
+    beyond : Beyond, optional
+        What the space cannot hold of the field; it is part of every band.
 
     Examples
     --------
@@ -52,6 +77,7 @@ class Field(Shown):
     space: WhitenedSpace
     belief: Gaussian
     time: float = 0.0
+    beyond: Beyond | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "time", as_number("time", self.time))
@@ -75,14 +101,50 @@ class Field(Shown):
         return self._evaluated(lambda points: self.basis(points) @ self.belief.mean, x)
 
     def std(self, x: ArrayLike) -> FloatArray:
-        """Posterior standard deviation at points, (N,)."""
-        return self._evaluated(lambda points: moments(self.basis(points), self.belief)[1], x)
+        """Standard deviation of the field at points, (N,): what the readings leave open and what the space cannot hold.
+
+        :meth:`parts` gives the two.
+        """
+        return np.hypot(*self.parts(x))
+
+    def parts(self, x: ArrayLike) -> Parts:
+        """Of what :meth:`std` is made: ``posterior`` and ``unresolved`` standard deviations at points, (N,) each.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+        >>> field = rk.Model(space, rk.Sobolev(1.0, 0.05)).field(rk.Model(space, rk.Sobolev(1.0, 0.05)).initial, 0.0)
+        >>> parts = field.parts([[0.5]])
+        >>> bool(parts.unresolved > 0.1), float(field.std([[0.5]])[0]) == float(np.hypot(*parts)[0])
+        (True, True)
+        """
+        posterior = self._evaluated(lambda points: moments(self.basis(points), self.belief)[1], x)
+        beyond = self.beyond
+        if beyond is None:
+            return Parts(posterior, np.zeros_like(posterior))
+        return Parts(posterior, self._evaluated(lambda points: _lengths(beyond.rows(points)), x))
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
-        """Posterior covariance between points, (N, N) or (N, N'); grows with both, so mind the size."""
-        left = self.basis(x) @ self.belief.root
-        right = left if other is None else self.basis(other) @ self.belief.root
+        """Covariance of the field between points, (N, N) or (N, N'); grows with both, so mind the size."""
+        left = self._roots(x)
+        right = left if other is None else self._roots(other)
         return left @ right.T
+
+    def _roots(self, x: ArrayLike) -> FloatArray:
+        """Rows whose products are covariances of the field, (N, k)."""
+        own = self.basis(x) @ self.belief.root
+        return own if self.beyond is None else np.hstack([own, self.beyond.rows(x)])
+
+    @property
+    def bases(self) -> tuple[Basis, ...]:
+        """What :meth:`moments` is given the values of: the basis, and the richer one where there is more."""
+        return (self.basis,) if self.beyond is None else (self.basis, self.beyond.basis)
+
+    def moments(self, values: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Mean and std at points, (N,) each, from the values of :attr:`bases` there: for many times at fixed points."""
+        mean, std = moments(values[0], self.belief)
+        return mean, std if self.beyond is None else np.hypot(std, _lengths(values[1] @ self.beyond.columns))
 
     def interval(self, x: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central credible interval at points: lower and upper ends, each (N,)."""
@@ -105,9 +167,14 @@ class Field(Shown):
         rng = seed if isinstance(seed, np.random.Generator) else np.random.default_rng([seed, *b"field samples"])
         noise = rng.standard_normal((count, self.belief.root.shape[1]))
         coefficients = self.belief.mean + noise @ self.belief.root.T
+        more = None if self.beyond is None else rng.standard_normal((count, self.beyond.columns.shape[1]))
+
+        def drawn(points: FloatArray) -> FloatArray:
+            own = self.basis(points) @ coefficients.T
+            return own if self.beyond is None or more is None else own + self.beyond.rows(points) @ more.T
 
         def draws(x: ArrayLike) -> FloatArray:
-            return self._evaluated(lambda points: self.basis(points) @ coefficients.T, x).T
+            return self._evaluated(drawn, x).T
 
         return draws
 
@@ -119,7 +186,8 @@ class Field(Shown):
         """Standard deviation of each gradient component at points, (N, d)."""
 
         def norms(points: FloatArray) -> FloatArray:
-            return np.asarray(np.linalg.norm(self.basis.gradient(points) @ self.belief.root, axis=2).T)
+            own = _lengths(self.basis.gradient(points) @ self.belief.root).T
+            return own if self.beyond is None else np.hypot(own, _lengths(self.beyond.gradient(points)).T)
 
         return self._evaluated(norms, x)
 
@@ -141,8 +209,9 @@ class Field(Shown):
         return float(np.sqrt(self.space.rule.integrate(squared, plain=plain)))
 
     def total_variance(self) -> float:
-        """Domain average of the pointwise variance: the trace of the coefficient covariance."""
-        return float(np.square(self.belief.root).sum())
+        """Domain average of the pointwise variance: the bases are orthonormal, so the squares of the coefficients."""
+        own = float(np.square(self.belief.root).sum())
+        return own if self.beyond is None else own + float(np.square(self.beyond.columns).sum())
 
     def plot(self, **options: Any) -> Figure:
         """A picture of what is known: the mean, and how far to trust it (extra ``plot``).
@@ -214,8 +283,12 @@ class Field(Shown):
 
 def moments(Psi: FloatArray, belief: Gaussian) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation where the basis has the values ``Psi`` (N, r), each (N,)."""
-    rows = Psi @ belief.root
-    return Psi @ belief.mean, np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return Psi @ belief.mean, _lengths(Psi @ belief.root)
+
+
+def _lengths(rows: FloatArray) -> FloatArray:
+    """Euclidean lengths of the last axis."""
+    return np.asarray(np.sqrt(np.einsum("...j,...j->...", rows, rows)))
 
 
 def exceedance(mean: FloatArray, std: FloatArray, thresholds: FloatArray) -> FloatArray:

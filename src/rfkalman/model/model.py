@@ -6,8 +6,9 @@ over a gap, what a batch of sensors sees, and what field a belief describes.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,16 +18,28 @@ from scipy.linalg import block_diag
 
 from ..core.checks import FloatArray, as_finite, as_number, frozen
 from ..core.errors import ShapeError, ValueRangeError
+from ..core.linalg import compress_root
 from ..core.show import Shown
 from ..propagators import CachedSteps, Exponential, Propagator
+from ..space.elements import element_error
 from ..space.space import WhitenedSpace
-from ..statespace.values import Forcing, Gaussian, Generator, LinearStep, Observation, as_noise_std
+from ..space.twin import Twin, twin_of
+from ..statespace.values import Gaussian, Generator, LinearStep, Observation, as_noise_std
+from .adequacy import SMOOTHEST, ModelReport, edge_points, needs_elements, smooth_fields, warn
 from .field import Field
-from .priors import Prior
+from .priors import FromFunction, Prior, law_within
 from .sensors import Functional
-from .unknowns import Block, BoundBlock, declared_blocks, require_distinct
+from .unknowns import Block, BoundBlock, declared_blocks, joined, require_distinct, slices
+from .unresolved import Unresolved, joint
 
+#: The share of a law that the richer space is to hold.
+_TWIN_HOLDS = 0.97
 _REMEMBERED_SENSORS = 16
+#: Numbers in factors of noise that are remembered: 32 of 1024 sensors. Before a law has settled every time has its own.
+_REMEMBERED_NUMBERS = 1 << 25
+#: What a space cannot hold counts as nothing where its variance, in units of the noise's and summed over the sensors of
+#: a batch, is below this: the evidence of the batch then moves by less.
+_NOTHING = 1e-3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,6 +76,9 @@ class Model(Shown):
         Model error as a covariance per unit of time; its mean must be zero.
     blocks : sequence of Block
         Latent sources and sensor offsets; unknown boundary values and sources come with the PDE.
+    check : "now" or "later"
+        When the space is judged against a richer one: here, or when :meth:`report` is asked for. Laws of the field
+        (``Sobolev``) are taken from the richer space either way.
 
     The state is (coefficients of the field, block after block).
 
@@ -84,6 +100,9 @@ class Model(Shown):
         start: float = 0.0,
         process_noise: Prior | Gaussian | None = None,
         blocks: Sequence[Block | BoundBlock] = (),
+        *,
+        check: str = "now",
+        unresolved: Unresolved | None = None,
     ) -> None:
         if not isinstance(space, WhitenedSpace):
             raise ShapeError(f"space must be what whiten(pde, features) gives; got {type(space).__name__}.")
@@ -102,13 +121,26 @@ class Model(Shown):
         if noise is not None and noise.mean.any():
             raise ValueRangeError("process_noise must have zero mean; a known tendency belongs in the PDE's source.")
         self.initial = self._initial(prior)
+        #: What the space cannot hold of the laws it was given; None where everything is stated in its coefficients.
+        self.unresolved = unresolved
+        self._report: list[ModelReport] = []
+        #: What was stated, for a comparison with the richer space; nothing for a model from a file, which was compared.
+        self._given = None if unresolved is not None else (prior, process_noise, tuple(blocks))
+        if self._given is not None and any(_is_law(given) for given in (prior, process_noise, *blocks)):
+            self._compare(*self._given)
+        noise = self.process_noise
         field_part = space.generator(None if noise is None else noise.root)
-        self.generator: Generator = joined(field_part, self.blocks, space) if self.blocks else field_part
+        self.generator: Generator = joined(field_part, self.blocks, space.rank) if self.blocks else field_part
         self._steps = CachedSteps(self.generator, self.propagator, anchor=self.start)
-        self._seen: OrderedDict[tuple[object, ...], tuple[Observation, FloatArray | None]] = OrderedDict()
+        self._seen: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+        self._places: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._lift = space.lift()
         #: Each block with its place in the state.
-        self.parts = _slices(space.rank, self.blocks)
+        self.parts = slices(space.rank, self.blocks)
+        if check not in ("now", "later"):
+            raise ValueRangeError(f'check must be "now" or "later"; got {check!r}.')
+        if check == "now" and self._given is not None and space.health["conforming"]:
+            warn(self.report(), stacklevel=2)
         self._sealed = True
 
     def _summary(self) -> dict[str, object]:
@@ -151,39 +183,104 @@ class Model(Shown):
                 f"Exactly one of noise_std (a number or one per reading) and noise_cov (N, N) is needed; got {given}."
             )
         noise = np.asarray(_noise(functional.n, noise_std, noise_cov))
+        when = None if self.unresolved is None else self.unresolved.between(as_number("t", t))
         named = functional.ids if any(block.sensors for block in self.blocks) else None
-        key = (functional.key, named, noise_cov is None, noise.shape, noise.tobytes())
-        found = self._seen.get(key)
-        if found is not None:
-            self._seen.move_to_end(key)
-        else:
-            H, on_lifts = self._rows(functional)
-            if noise_cov is not None:
-                obs = Observation.from_cov(H, noise)
-            else:
-                obs = Observation(H, std=noise if noise.ndim else float(noise))
-            found = self._seen[key] = (obs, on_lifts)
-            while len(self._seen) > _REMEMBERED_SENSORS:
-                self._seen.popitem(last=False)
-        obs, on_lifts = found
+        key = (functional.key, named, noise_cov is None, noise.shape, noise.tobytes(), when)
+        H, on_lifts = self._remembered(self._places, (functional.key, named), lambda: self._rows(functional))
+
+        def observation() -> Observation:
+            beyond = self._beyond(functional, noise, t)
+            if beyond is not None or noise_cov is not None:
+                return Observation.from_cov(H, noise if beyond is None else beyond)
+            return Observation(H, std=noise if noise.ndim else float(noise))
+
+        obs: Observation = self._remembered(self._seen, key, observation)
         known = self._known(functional, on_lifts, as_number("t", t))
         return obs if known is None else obs.shifted(known)
 
+    def _remembered(
+        self, kept: OrderedDict[tuple[object, ...], Any], key: tuple[object, ...], make: Callable[[], Any]
+    ) -> Any:
+        """What was made for this key recently, or made now."""
+        if key not in kept:
+            kept[key] = made = make()
+            size = max(made.factor.size, 1) if isinstance(made, Observation) and made.factor is not None else 1
+            while len(kept) > max(1, min(_REMEMBERED_SENSORS, _REMEMBERED_NUMBERS // size)):
+                kept.popitem(last=False)
+        kept.move_to_end(key)
+        return kept[key]
+
     def field(self, belief: Gaussian, t: float) -> Field:
         """The field that a belief about the state describes at time ``t``."""
-        r, r1 = self.space.rank, self.space.strengths.size
         self._require_own(belief)
-        if r1 == 0:
-            return Field(self.space, belief if belief.dim == r else Gaussian(belief.mean[:r], belief.root[:r]), t)
-        mean, root = np.zeros(r + r1), np.zeros((r + r1, belief.root.shape[1]))
-        mean[:r], root[:r] = belief.mean[:r], belief.root[:r]
+        beyond = None if self.unresolved is None else self.unresolved.at(t)
+        if self.space.strengths.size == 0 and belief.dim == self.space.rank:
+            return Field(self.space, belief, t, beyond)
+        mean = self.coefficients(belief.mean[:, None], t)[:, 0]
+        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond)
+
+    def coefficients(self, states: FloatArray, t: float) -> FloatArray:
+        """States (dim, n) at a time as coefficients in the space and its lifts, (r + r1, n)."""
+        framed = self._framed(states)
         if self._lift is not None:
-            mean[r:] += self._lift(t)
+            framed[self.space.rank :] += self._lift(t)[:, None]
+        return framed
+
+    def _framed(self, columns: FloatArray) -> FloatArray:
+        """Columns (dim, n) over the state as columns over the space and its lifts, known boundary values left out."""
+        r = self.space.rank
+        framed = np.zeros((self.space.frame.rank, columns.shape[1]))
+        framed[:r] = columns[:r]
         for block, part in self.parts:
             if block.readout is not None:
-                mean[r:] += block.readout @ belief.mean[part]
-                root[r:] += block.readout @ belief.root[part]
-        return Field(self.space, Gaussian(mean, root), t)
+                framed[r:] += block.readout @ columns[part]
+        return framed
+
+    def restated(self, twin: Twin) -> Model:
+        """What this model states, on a richer space: laws as that space holds them, coefficients as they are.
+
+        What a truth is drawn from, to see whether bands hold it.
+        """
+        if self._given is None:
+            raise ValueRangeError("a model from a file no longer has the prior it was made of; build it again.")
+        prior, process_noise, blocks = self._given
+        W, T = twin.space, twin.overlap[: self.space.rank, : twin.space.rank]
+
+        def stated(given: Prior | Gaussian, own: Gaussian) -> Gaussian:
+            law = law_within(given, W)
+            r = self.space.rank
+            return Gaussian(T.T @ own.mean[:r], T.T @ own.root[:r]) if law is None else law
+
+        noise = None
+        if process_noise is not None and self.process_noise is not None:
+            noise = stated(process_noise, self.process_noise)
+        # Bound to W, a random source is what W holds of it: no twin of the twin is asked for (50 s at rank 275).
+        bound = [_carried(block, T.T) if isinstance(block, BoundBlock) else block.on(W) for block in blocks]
+        first = stated(prior, self.initial)
+        return Model(W, first, self.propagator, self.start, noise, bound, check="later")
+
+    def twin(self, draw: int = 0) -> Twin:
+        """The richer space by which this model is judged; another ``draw`` judges that one.
+
+        It is to hold what was stated, too: a small space has a small twin, which holds as little of a rough field.
+        At most four times the rank, or 250: more would cost more than the space itself is worth.
+        """
+        most = max(4.0 * self.space.rank, 250.0)
+        return twin_of(self.space, draw, min(self.rank_for(_TWIN_HOLDS), most))
+
+    def rank_for(self, share: float) -> float:
+        """About how many directions hold this share of the fields whose laws were stated; 0 where none was.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.2)))
+        >>> round(Model(space, rk.Sobolev(std=1.0, length=0.02), check="later").rank_for(0.99))
+        54
+        """
+        stated: list[Any] = [getattr(given, "uncertainty", given) for given in (self._given or ())[:2]]
+        domain = self.space.pde.domain
+        return max((given.rank_for(share, domain) for given in stated if hasattr(given, "rank_for")), default=0.0)
 
     def unknowns(self, belief: Gaussian, t: float) -> dict[str, UnknownReport]:
         """Each block's values under a belief at time ``t``, with how much of their variance the data removed."""
@@ -213,6 +310,86 @@ class Model(Shown):
         mean = np.concatenate([own.mean, np.zeros(extra)])
         return Gaussian(mean, block_diag(own.root, *(block.initial_root for block in self.blocks)))
 
+    def report(self) -> ModelReport:
+        """How well the space carries prior, process noise and equation, judged by a richer space; ``print`` it.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.2)))
+        >>> report = Model(space, rk.Sobolev(std=1.0, length=0.2)).report()
+        >>> report.prior > 0.99, report.equation < 1e-3, report.warnings
+        (True, True, [])
+        """
+        if not self._report:
+            self._report.append(self._judge())
+        return self._report[0]
+
+    def _judge(self) -> ModelReport:
+        space, r = self.space, self.space.rank
+        held: list[float | None] = [None, None]
+        if self._given is not None:
+            law = self.unresolved if self.unresolved is not None else self._compare(*self._given)
+            parts = (self.initial.root[:r], None if self.process_noise is None else self.process_noise.root)
+            for i, (given, root) in enumerate(zip(self._given[:2], parts, strict=True)):
+                if root is not None and _is_law(given):
+                    held[i] = float(np.square(root).sum()) / float(getattr(given, "variance"))  # noqa: B009
+        else:
+            assert self.unresolved is not None
+            law = self.unresolved
+        carried = law.carried(smooth_fields(space))
+        space._kept["equation"] = carried.error
+        judge, elements = f"a space of rank {law.sizes[0]}", None
+        if self._given is not None and needs_elements(space) and carried.time > 0.0:
+            some = slice(0, SMOOTHEST)
+            elements = element_error(self.twin().space, carried.before[:, some], carried.after[:, some], carried.time)
+            judge += " and by finite elements"
+        first = self.field(self.initial, self.start)
+        around = first.std(edge_points(space.pde.domain)).max()
+        middle = float(np.median(first.std(space.pde.domain.grid(9))))
+        lost, spread = 0.0, first.total_variance()
+        if self._given is not None and isinstance(self._given[0], FromFunction) and spread > 0.0:
+            lost = first.error(self._given[0].function) / math.sqrt(spread)
+        return ModelReport(r, judge, carried.error, elements, held[0], held[1], lost, (middle, float(around)))
+
+    def _compare(
+        self, prior: Prior | Gaussian, process_noise: Prior | Gaussian | None, blocks: Sequence[Block | BoundBlock]
+    ) -> Unresolved:
+        """Carry the laws in the richer twin of the space too; where they are laws of the field, take them from there.
+
+        The space then has what it holds of them, and what it does not hold is known.
+        """
+        twin, space, r = self.twin(), self.space, self.space.rank
+        W, T = twin.space, twin.overlap[:r, : twin.space.rank]
+
+        def roots(given: Prior | Gaussian, own: FloatArray) -> tuple[FloatArray, FloatArray]:
+            law = law_within(given, W)
+            return (T.T @ own, own) if law is None else (law.root, T @ law.root)
+
+        rich = declared_blocks(W, like=space)
+        kept = list(self.blocks)
+        for block in blocks:
+            if isinstance(block, BoundBlock):
+                # It knows its own space only, and pushes the richer one as it does that.
+                rich.append(_carried(block, T.T))
+            else:
+                rich.append(block.beside(W, space))
+            push = rich[-1].push
+            if _is_law(block) and push is not None:
+                kept[len(rich) - 1] = replace(rich[-1], push=frozen(T @ push))
+        first, noise = roots(prior, self.initial.root[:r]), None
+        if process_noise is not None and self.process_noise is not None:
+            noise = roots(process_noise, self.process_noise.root)
+        found = joint(space, twin, kept, rich, first, noise, self.start)
+        if any(_is_law(given) for given in (prior, process_noise, *blocks)):
+            self.unresolved, self.blocks = found, tuple(kept)
+            if noise is not None and self.process_noise is not None:
+                self.process_noise = Gaussian(self.process_noise.mean, compress_root(noise[1]))
+            mean = np.zeros(r + sum(block.dim for block in kept))
+            mean[:r] = self.initial.mean[:r]
+            self.initial = Gaussian(mean, block_diag(compress_root(first[1]), *(b.initial_root for b in kept)))
+        return found
+
     def _rows(self, functional: Functional) -> tuple[FloatArray, FloatArray | None]:
         """H over the state, and the columns of the lift directions."""
         r = self.space.rank
@@ -228,66 +405,19 @@ class Model(Shown):
             columns.append(part)
         return np.hstack(columns) if self.blocks else full[:, :r], full[:, r:] if full.shape[1] > r else None
 
+    def _beyond(self, functional: Functional, noise: FloatArray, t: float) -> FloatArray | None:
+        """The covariance of noise and of what the space cannot hold, (N, N); None where the latter is nothing."""
+        if self.unresolved is None:
+            return None
+        missed = self.unresolved.covariance(functional, t)
+        own = noise if noise.ndim == 2 else np.diag(np.broadcast_to(np.square(noise), functional.n))
+        return None if (np.diagonal(missed) / np.diagonal(own)).sum() <= _NOTHING else own + missed
+
     def _known(self, functional: Functional, on_lifts: FloatArray | None, t: float) -> FloatArray | None:
         """What the sensors would read at a zero state: known boundary values."""
         if on_lifts is None or self._lift is None or self._lift.is_zero:
             return None
         return frozen(on_lifts @ self._lift(t))
-
-
-def joined(field_part: Generator, blocks: Sequence[BoundBlock], space: WhitenedSpace) -> Generator:
-    """Field and blocks as one system in continuous time."""
-    r = space.rank
-    n = r + sum(block.dim for block in blocks)
-
-    def padded(A: FloatArray) -> FloatArray:
-        wide = np.zeros((n, n))
-        wide[:r, :r] = A
-        return wide
-
-    drift = padded(field_part.A)
-    for block, part in _slices(r, blocks):
-        drift[part, part] = block.drift
-        if block.push is not None:
-            drift[:r, part] = block.push
-    # A source whose mean strength is not zero pushes all the time.
-    steady = sum((block.mean_push for block in blocks if block.mean_push is not None), np.zeros(r))
-    noise = block_diag(
-        np.zeros((r, 0)) if field_part.noise_root is None else field_part.noise_root, *(b.noise_root for b in blocks)
-    )
-    given = field_part.forcing
-    forcing: Any = None
-    if callable(given):
-        forcing = replace(Forcing.of(given, r).plus(steady), dim=n)
-    elif given is not None or steady.any():
-        forcing = np.concatenate([(0.0 if given is None else given) + steady, np.zeros(n - r)])
-    varying = None
-    if field_part.varying is not None:
-        if any(b.readout is not None for b in blocks):
-            raise ValueRangeError(
-                "coefficients that change in time together with unknown Dirichlet values are not supported: the "
-                "coupling between them would change too. Give the boundary values, or keep the coefficients steady."
-            )
-
-        def varying(t: float) -> Generator:
-            return joined(field_part.at(t), blocks, space)
-
-    return Generator(
-        drift,
-        forcing,
-        noise if noise.shape[1] else None,
-        None if field_part.explicit is None else padded(field_part.explicit),
-        varying,
-        field_part.factors,
-    )
-
-
-def _slices(r: int, blocks: Sequence[BoundBlock]) -> list[tuple[BoundBlock, slice]]:
-    found, start = [], r
-    for block in blocks:
-        found.append((block, slice(start, start + block.dim)))
-        start += block.dim
-    return found
 
 
 def _alone(block: BoundBlock, start: float, t: float) -> FloatArray:
@@ -304,6 +434,19 @@ def _alone(block: BoundBlock, start: float, t: float) -> FloatArray:
     return moved if step.noise_root is None else np.hstack([moved, step.noise_root])
 
 
+def _carried(block: BoundBlock, T: FloatArray) -> BoundBlock:
+    """A block that knows its own space only, on another one: it pushes that as it does its own."""
+    push, mean = (None if push is None else frozen(T @ push) for push in (block.push, block.mean_push))
+    return replace(block, push=push, mean_push=mean)
+
+
+def _is_law(given: Any) -> bool:
+    """Whether a prior or an unknown states a law of a field whatever the space, of which a space holds what it can."""
+    if isinstance(given, FromFunction):
+        return _is_law(given.uncertainty)
+    return bool(getattr(given, "is_law", hasattr(given, "within")))
+
+
 def _noise(n: int, noise_std: ArrayLike | None, noise_cov: ArrayLike | None) -> FloatArray | float:
     """The noise under the names its user knows, checked before anything is evaluated."""
     if noise_cov is None:
@@ -316,7 +459,8 @@ def _belief(name: str, given: Prior | Gaussian, space: WhitenedSpace, dim: int) 
     if isinstance(given, Gaussian):
         belief = given
     elif hasattr(given, "on"):
-        belief = given.on(space)
+        law = law_within(given, space)
+        belief = given.on(space) if law is None else law
     else:
         raise ShapeError(f"{name} must be a recipe such as isotropic(std=1.0), or a Gaussian; got {given!r:.60}.")
     if belief.dim != dim:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from ..core.checks import FloatArray, as_count, as_positive, frozen
 from ..core.errors import ShapeError, ValueRangeError
@@ -23,6 +25,7 @@ from ..space.loads import warn_if_unresolved
 from ..space.space import WhitenedSpace
 from ..space.traces import UnknownShape
 from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
+from ..statespace.values import Forcing, Generator
 from .priors import Sobolev
 
 
@@ -88,10 +91,16 @@ class Block(Shown, ABC):
     """An unknown stated without a space."""
 
     name: str
+    #: Whether it is a random field with a law of its own, of which a space holds what it can.
+    is_law: ClassVar[bool] = False
 
     @abstractmethod
     def on(self, space: WhitenedSpace) -> BoundBlock:
         """The block in the coordinates of ``space``."""
+
+    def beside(self, rich: WhitenedSpace, own: WhitenedSpace) -> BoundBlock:
+        """The block in the coordinates of the richer twin of ``own``."""
+        return self.on(rich)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -140,10 +149,10 @@ class SourceField(Block):
     ----------
     std : float
         rms of the source over the domain (field / time).
-    length, time : float
-        Correlation length, and the time over which it forgets.
-    smoothness : float
-        Of the Sobolev prior in space.
+    length, smoothness, reach : float
+        Of the :class:`~rfkalman.model.priors.Sobolev` prior in space: ``length`` or ``reach``.
+    time : float
+        The time over which it forgets.
     modes : int, optional
         Keep only this many of the strongest modes; by default those that carry all but a thousandth of the variance.
 
@@ -158,19 +167,22 @@ class SourceField(Block):
     """
 
     std: float
-    length: float
-    time: float
+    length: float | None = None
+    time: float | None = None
     smoothness: float = 2.0
     modes: int | None = None
     name: str = "source field"
+    reach: float | None = None
+
+    is_law: ClassVar[bool] = True
 
     def on(self, space: WhitenedSpace) -> BoundBlock:
-        root = Sobolev(self.std, self.length, self.smoothness).on(space).root
+        root = Sobolev(self.std, self.length, self.smoothness, self.reach).on(space).root
         U, s, _ = np.linalg.svd(root, full_matrices=False)
         share = np.cumsum(s**2) / (s**2).sum()
         enough = int((share < 1.0 - 1e-3).sum()) + 1
         k = enough if self.modes is None else min(as_count("modes", self.modes), s.size)
-        process = OrnsteinUhlenbeck(1.0, as_positive("time", self.time))
+        process = OrnsteinUhlenbeck(1.0, as_positive("time", self.time, "It is the time after which it forgets."))
         scale = U[:, :k] * s[:k]
         return BoundBlock(
             self.name,
@@ -181,6 +193,12 @@ class SourceField(Block):
             np.eye(k),
             push=frozen(scale),
         )
+
+    def beside(self, rich: WhitenedSpace, own: WhitenedSpace) -> BoundBlock:
+        """Of the strongest modes there no more than ``own`` has directions: it could not tell them apart."""
+        most = own.rank if self.modes is None else min(self.modes, own.rank)
+        enough = self.on(rich)
+        return enough if enough.dim <= most else replace(self, modes=most).on(rich)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -221,9 +239,12 @@ class SensorOffset(Block):
         return replace(block, sensors=names)
 
 
-def declared_blocks(space: WhitenedSpace) -> list[BoundBlock]:
-    """The unknowns that the PDE of a space declares: boundary values, and strengths of sources."""
-    return [_from_shape(space, shape) for shape in space.unknowns()]
+def declared_blocks(space: WhitenedSpace, like: WhitenedSpace | None = None) -> list[BoundBlock]:
+    """The unknowns that the PDE of a space declares: boundary values, and strengths of sources.
+
+    ``like`` another space of the same PDE: with the same components.
+    """
+    return [_from_shape(space, shape) for shape in space.unknowns(like)]
 
 
 def _from_shape(space: WhitenedSpace, shape: UnknownShape) -> BoundBlock:
@@ -254,3 +275,57 @@ def require_distinct(blocks: Sequence[BoundBlock]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ShapeError(f"two blocks are called {name!r}; give each its own name=.")
+
+
+def joined(field_part: Generator, blocks: Sequence[BoundBlock], r: int) -> Generator:
+    """Field and blocks as one system in continuous time."""
+    n = r + sum(block.dim for block in blocks)
+
+    def padded(A: FloatArray) -> FloatArray:
+        wide = np.zeros((n, n))
+        wide[:r, :r] = A
+        return wide
+
+    drift = padded(field_part.A)
+    for block, part in slices(r, blocks):
+        drift[part, part] = block.drift
+        if block.push is not None:
+            drift[:r, part] = block.push
+    # A source whose mean strength is not zero pushes all the time.
+    steady = sum((block.mean_push for block in blocks if block.mean_push is not None), np.zeros(r))
+    noise = block_diag(
+        np.zeros((r, 0)) if field_part.noise_root is None else field_part.noise_root, *(b.noise_root for b in blocks)
+    )
+    given = field_part.forcing
+    forcing: Any = None
+    if callable(given):
+        forcing = replace(Forcing.of(given, r).plus(steady), dim=n)
+    elif given is not None or steady.any():
+        forcing = np.concatenate([(0.0 if given is None else given) + steady, np.zeros(n - r)])
+    varying = None
+    if field_part.varying is not None:
+        if any(b.readout is not None for b in blocks):
+            raise ValueRangeError(
+                "coefficients that change in time together with unknown Dirichlet values are not supported: the "
+                "coupling between them would change too. Give the boundary values, or keep the coefficients steady."
+            )
+
+        def varying(t: float) -> Generator:
+            return joined(field_part.at(t), blocks, r)
+
+    return Generator(
+        drift,
+        forcing,
+        noise if noise.shape[1] else None,
+        None if field_part.explicit is None else padded(field_part.explicit),
+        varying,
+        field_part.factors,
+    )
+
+
+def slices(r: int, blocks: Sequence[BoundBlock]) -> list[tuple[BoundBlock, slice]]:
+    found, start = [], r
+    for block in blocks:
+        found.append((block, slice(start, start + block.dim)))
+        start += block.dim
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_nonnegative, as_number
-from ..core.errors import NoiseWarning, ShapeError, TimeError, ValueRangeError
+from ..core.errors import GapWarning, NoiseWarning, ShapeError, SpaceWarning, TimeError, ValueRangeError
 from ..core.show import Shown
+from ..extensions.closure import Closure
 from ..filters import kalman
 from ..filters.kalman import Analysis
 from ..filters.smoother import Future
@@ -33,6 +34,8 @@ from ..statespace.values import Gaussian, Observation
 from .readings import oldest
 
 #: A noise below this fraction of the readings' own size is probably a variance, or another unit.
+#: A sensor tells nothing where the model claims to know its reading to within this share of the noise.
+_KNOWN = 1e-4
 _SUSPICIOUS_NOISE = 1e-5
 
 
@@ -52,7 +55,7 @@ class Assimilator(Shown):
 
     Parameters
     ----------
-    space : WhitenedSpace or Model
+    space : WhitenedSpace, Model or Closure
         The space (with ``prior`` and the rest below), or a finished model.
     prior : Prior or Gaussian
         The belief at ``start``, for instance ``isotropic(std=1.0)``.
@@ -86,7 +89,7 @@ class Assimilator(Shown):
 
     def __init__(
         self,
-        space: WhitenedSpace | Model,
+        space: WhitenedSpace | Model | Closure,
         prior: Prior | Gaussian | None = None,
         propagator: Propagator | None = None,
         start: float = 0.0,
@@ -97,12 +100,12 @@ class Assimilator(Shown):
         constant_gain: bool = False,
         lag: float | None = None,
     ) -> None:
-        if isinstance(space, Model):
+        if isinstance(space, (Model, Closure)):
             if prior is not None or propagator is not None or process_noise is not None or blocks or start != 0.0:
                 raise ValueRangeError(
                     "a Model already has its prior, propagator, start, process noise and blocks; pass the model alone."
                 )
-            self.model = space
+            self.model: Model | Closure = space
         else:
             if prior is None:
                 raise ValueRangeError("prior is needed: what is believed at start, for instance isotropic(std=1.0).")
@@ -277,6 +280,9 @@ class Assimilator(Shown):
         try:
             later = self._rewind(when)
             self._move(when)
+            if self._used == 0:
+                for text, kind in unread(self._moments[-1].left, obs, functional.ids, when - self.model.start):
+                    warnings.warn(text, kind, stacklevel=2)
             post = self._take_in(obs, values)
             for old in later:
                 self._move(old.time)
@@ -364,6 +370,34 @@ class Assimilator(Shown):
         """Drop what no late reading can reach; one moment at or before the horizon stays as the base."""
         while len(self._moments) > 1 and self._moments[1].time <= horizon:
             self._forgotten_evidence += self._moments.pop(0).log_evidence
+
+
+def unread(
+    belief: Gaussian, obs: Observation, ids: tuple[str, ...] | None, gap: float
+) -> Iterator[tuple[str, type[SpaceWarning]]]:
+    """What speaks against a belief that claims to know what the first sensors are about to read."""
+    claimed = np.sqrt(np.square(obs.H @ belief.root).sum(axis=1))
+    noise = (
+        np.sqrt(np.diagonal(obs.R)) if obs.factor is not None else np.broadcast_to(np.asarray(obs.std), claimed.shape)
+    )
+    known = claimed < _KNOWN * noise
+    if claimed.size and known.all():
+        yield (
+            f"before anything was read, the model claims to know what all {claimed.size} sensors see to within "
+            f"{claimed.max():.1g}, next to nothing beside the noise: over the gap of {gap:.4g} since its start all it "
+            "was uncertain about has decayed. Is the diffusivity in other units, the start too early, the prior too "
+            "narrow, or a process noise missing?",
+            GapWarning,
+        )
+    elif known.any():
+        i = int(np.flatnonzero(known)[0])
+        name = f"{ids[i]!r}" if ids is not None else f"row {i}"
+        yield (
+            f"{int(known.sum())} of {claimed.size} sensors, the first {name}, lie where the model knows the field "
+            "already, such as on a boundary that is held at a known value: their readings tell it nothing, and what "
+            "they say against it is not heard. Let the boundary value be Unknown, or leave them out.",
+            SpaceWarning,
+        )
 
 
 def _checked_readings(functional: Functional, readings: ArrayLike) -> FloatArray:

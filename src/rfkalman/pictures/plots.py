@@ -297,6 +297,55 @@ def timeline(
     return figure
 
 
+def where_bands_fail(
+    places: FloatArray,
+    times: FloatArray,
+    inside: FloatArray,
+    *,
+    level: float = 0.9,
+    sensors: FloatArray | None = None,
+    axes: Sequence[str] = ("x", "y", "z"),
+    length_unit: str = "",
+    time_unit: str = "",
+    title: str | None = None,
+) -> Figure:
+    """Where and when bands hold fewer truths than they promise.
+
+    Parameters
+    ----------
+    places : (P, d) array
+    times : (T,) array
+    inside : (T, P) array
+        Share of the truths inside the band of this level.
+    sensors : (N, d) array, optional
+    axes, length_unit, time_unit
+        Names of the axes, and the units of places and times.
+    """
+    figure = new_figure(9.0, 3.6, title)
+    left, right = figure.subplots(1, 2)
+    at, held = inside.mean(axis=0), f"inside the {percent(level)} band"
+    if places.shape[1] == 1:
+        points(left, places[:, 0], at)
+        left.axhline(level, color=INK, linewidth=0.8)
+        left.set_ylim(0.0, 1.02)
+        if sensors is not None:
+            marks(left, sensors[:, 0], 0.025, "^", ms=7.0, color="white", mec=INK, mew=1.1)
+        label(left, "by place", with_unit(axes[0], length_unit), held)
+    else:
+        drawn = left.scatter(places[:, 0], places[:, 1], c=at, vmin=0.0, vmax=1.0, cmap="viridis", s=40)
+        left.set_aspect("equal")
+        if sensors is not None:
+            left.plot(sensors[:, 0], sensors[:, 1], "^", ms=5.0, color="white", mec=INK, mew=1.0)
+        figure.colorbar(drawn, ax=left, label=held)
+        label(left, "by place", *(with_unit(name, length_unit) for name in axes[:2]))
+    right.plot(times, inside.mean(axis=1), color=BLUE, marker="o", markersize=3)
+    right.axhline(level, color=INK, linewidth=0.8)
+    right.set_ylim(0.0, 1.02)
+    label(right, "in time", with_unit("time", time_unit), held)
+    rule(left, right)
+    return figure
+
+
 def spectrum(space: WhitenedSpace, *, time_unit: str = "", title: str | None = None) -> Figure:
     """The two spectra that make a space: which directions the floor keeps, and how fast each of them decays.
 

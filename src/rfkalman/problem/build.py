@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.checks import FloatArray
-from ..core.errors import Complaint, ProblemError, RFKalmanError
+from ..core.errors import Complaint, ProblemError, RFKalmanError, ValueRangeError
 from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
+from ..model import adequacy
 from ..model.model import Model
+from ..model.priors import Sobolev
 from ..model.unknowns import Block, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
@@ -64,7 +66,7 @@ def _built(written: Problem, problem: Problem) -> Setup:
     bumps = _bumps(problem, domain, sensors, notes)
     pde = _pde(problem, domain, clock, bumps, notes)
     length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
-    space, said = space_of(problem, pde, length, bumps, int(sensors.inside.sum()), notes)
+    space, said = space_of(problem, pde, length, bumps, notes)
     warned += said
     model = _model(problem, space, length, sensors, notes, warned)
     _remark_on_sensors(pde, sensors, warned)
@@ -321,14 +323,32 @@ def _model(
     blocks = [*([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
     noise = None if drive is None else drive.build(length)
     prior = problem.prior.build(space.rank, length)
+    laws = {
+        "prior": problem.prior.law(problem.prior.std, length) if problem.prior.kind == "smooth" else None,
+        "physics.process_noise": noise,
+        "physics.source_field": None if source is None else source.law(source.std, length),
+    }
+    notes += [_extent(key, law, space.dimension, problem.domain.unit) for key, law in laws.items() if law is not None]
     if "mean" not in problem.prior.model_fields_set:
         notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
-            model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0)
+            model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0, check="later")
+        with problem.blaming("features"):
+            adequacy.warn(model.report(), stacklevel=2)
     warned += [str(w.message) for w in caught]
     return model
+
+
+def _extent(key: str, law: Sobolev, dimension: int, unit: str) -> str:
+    """How far the values of a smooth field go together, in words."""
+    length = law.length_in(dimension)
+    try:
+        reach = f"values {law.reach_in(dimension):.3g} {unit} apart have a correlation of 1/e (reach)"
+    except ValueRangeError:
+        reach = f"no reach, as smoothness {law.smoothness:g} is not above half the dimension"
+    return f"{key}: {reach}; length {length:.3g} {unit}."
 
 
 def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:

@@ -13,12 +13,14 @@ from scipy.linalg import solve_triangular
 from ..certificates.field_error import Truths
 from ..certificates.overview import certify
 from ..certificates.words import Overview
-from ..core.checks import FloatArray, IntArray
+from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError, ValueRangeError
 from ..core.linalg import triangularise
 from ..job import Setup
+from ..model.sensors import Functional
 from ..propagators import Exponential
 from ..space.space import WhitenedSpace
+from ..space.twin import twin_of
 from ..statespace.values import Gaussian, LinearStep, Observation
 from .file import Problem
 
@@ -41,9 +43,10 @@ def certify_problem(
 
     The theorem is about a field with known boundary values, without model
     error; unknowns and process noise are taken out and the table says so. Nobody
-    knows the true field: many draws of the prior in a space with twice the features
-    and a hundredth of the floor stand in for it, so that the error is that of fields drawn from the prior. ``quick``
-    leaves that out, and the leverage; ``setup`` saves building the problem again.
+    knows the true field: many draws of the prior in a richer space stand in for it,
+    so that the error is that of fields drawn from the prior. Noise and bands are those
+    of the filter: what its space cannot hold is part of both. ``quick`` leaves the draws
+    out, and the leverage; ``setup`` saves building the problem again.
     """
     said = progress if progress is not None else lambda text: None
     said("building the model")
@@ -55,8 +58,9 @@ def certify_problem(
         raise ValueRangeError("no sensor lies inside the domain; `rfkalman check` names them.")
     dt = 1.0 if setup.clock.step_ns is None else setup.clock.step_ns / setup.clock.unit_ns
     times: FloatArray = model.start + dt * np.arange(n_analyses, dtype=np.float64)
-    seen = model.observe(setup.functional(rows), float(times[0]), noise_std=setup.sensors.noise_std[rows])
-    observation = Observation(seen.H[:, :r], std=seen.std)
+    sensors, noise = setup.functional(rows), setup.sensors.noise_std[rows]
+    seen = [model.observe(sensors, t, noise_std=noise) for t in times.tolist()]
+    observations = [Observation(obs.H[:, :r], std=obs.std, factor=obs.factor) for obs in seen]
     step = LinearStep(Exponential().step(space.generator(), 0.0, dt).transition)
     prior = Gaussian(model.initial.mean[:r], model.initial.root[:r])
     names = ", ".join(block.name for block in model.blocks)
@@ -76,14 +80,14 @@ def certify_problem(
         if quick:
             raise ValueRangeError("not asked for in a quick look; `rfkalman certify` looks longer.")
         said("a richer space in place of the truth")
-        truths = _stand_ins(setup, rows, dt, n_analyses, failure_prob)
+        truths = _stand_ins(setup, sensors, times, dt, failure_prob)
     except RFKalmanError as error:
         notes.append(("the exact field", str(error)))
     overview = certify(
         space,
         prior,
         [step] * (n_analyses - 1),
-        [observation] * n_analyses,
+        observations,
         times,
         truths=truths,
         eta=eta,
@@ -95,32 +99,31 @@ def certify_problem(
     return replace(overview, refused=(*notes, *overview.refused), unit=setup.labels.unit)
 
 
-def _stand_ins(setup: Setup, rows: IntArray, dt: float, n_analyses: int, failure_prob: float) -> Truths:
+def _stand_ins(setup: Setup, sensors: Functional, times: FloatArray, dt: float, failure_prob: float) -> Truths:
     """Draws of the prior in a richer space, evolved exactly and read by the sensors."""
-    space = setup.space
+    space, law = setup.space, setup.model.unresolved
     if space.strengths.size or _without_point_sources(space).generator().forcing is not None:
         raise ValueRangeError(
             "the equation has a source, or boundary values other than zero; the theorem is about the homogeneous one."
         )
-    tables = setup.problem.as_dict()
-    features = dict(tables.get("features", {}))
-    features |= {"count": 2 * space.n_features, "floor": max(1e-2 * space.mass_floor, 1e-16)}
-    richer = Problem.from_dict(tables | {"features": features}, folder=setup.problem.folder).build()
-    r, initial = richer.space.rank, richer.model.initial
+    richer = setup.model.restated(twin_of(space, draw=1))
+    r, initial = richer.space.rank, richer.initial
     # The worst of K draws is beyond all but a share q of them, with 99 % confidence, when (1 - q)^K <= 1 %.
     K = min(MOST_DRAWS, math.ceil(math.log(UNSURE) / math.log1p(-failure_prob)))
     rng = np.random.default_rng([0, *b"stand-in"])
     z = initial.mean[:r, None] + initial.root[:r] @ rng.standard_normal((initial.root.shape[1], K))
-    H = richer.model.observe(setup.functional(rows), 0.0, noise_std=1.0).H[:, :r]
+    H = richer.observe(sensors, float(times[0]), noise_std=1.0).H[:, :r]
     step = Exponential().step(_without_point_sources(richer.space).generator(), 0.0, dt)
     held, missing = _projection(space, richer.space)
-    fields = list(accumulate(range(n_analyses - 1), lambda z, _: step.apply(z), initial=z))
+    fields = list(accumulate(range(times.size - 1), lambda z, _: step.apply(z), initial=z))
     return Truths(
         coeffs=np.array([held @ z for z in fields]),
         missed=np.array([np.linalg.norm(missing @ z, axis=0) for z in fields]),
         readings=tuple(H @ z for z in fields),
         source=f"{K} fields drawn from your prior",
         unlike=-math.expm1(math.log(UNSURE) / K),
+        noise=(setup.sensors.noise_std[setup.sensors.inside],) * times.size,
+        beyond=None if law is None else np.array([np.square(law.columns(t)).sum() for t in times.tolist()]),
     )
 
 

@@ -8,35 +8,29 @@ uncertainty the sensors remove, and which unknowns they see at all.
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
 from ..core.show import Told
 from ..filters import kalman
-from ..io.readings import from_frame
-from ..io.tables import Chunk, Position
-from ..io.workbook import is_workbook
 from ..job import Setup
-from ..online.readings import STATUSES, Reason, Status, Watermark, trusted_end, without_leap
-from ..runs.files import source_reader
+from ..model.adequacy import ModelReport
+from .rehearse import facts, rehearse_problem, sentences
+from .schedule import DataReport, Schedule, scheduled
 
 if TYPE_CHECKING:
     from .file import Problem
 
 _PROBES = 300
-#: Batches as (model time, rows of sensors).
-Schedule = list[tuple[float, NDArray[np.int64]]]
 _SLOW_MS = 100.0
+#: Fields and batches of the rehearsal that is part of a check.
+_FIELDS, _REHEARSED = 8, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +59,6 @@ class UnknownOutlook:
     most: float
 
 
-@dataclass(frozen=True, slots=True)
-class DataReport:
-    """What the tables hold, counted; ``readings`` is the sum of all that follows it up to ``usable``.
-
-    ``conflicts`` counts some of the duplicates again: those with another value.
-    """
-
-    readings: int
-    unknown_sensor: int
-    outside: int
-    missing: int
-    out_of_range: int
-    before_start: int
-    duplicate: int
-    conflicts: int
-    far_ahead: int
-    usable: int
-    rejected: dict[str, int]
-    unknown_names: list[str]
-    silent: list[str]
-    far_names: list[str]
-    batches: int
-    first_ns: int | None
-    last_ns: int | None
-    spacing: float | None
-    longest_gap: float | None
-    gaps: int
-    out_of_order: int
-    too_late: int
-    skipped: int = 0
-    unread: list[str] = field(default_factory=list)  # the first lines that are no readings: file, line, cell
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class CheckReport(Told):
     """What was found; ``print`` it, or take ``as_dict()``."""
@@ -120,6 +81,9 @@ class CheckReport(Told):
     unknowns: tuple[UnknownOutlook, ...]
     data: DataReport | None
     labels: dict[str, Any]
+    model: ModelReport  #: how much of the prior the space holds, and how far it follows the equation
+    added: tuple[str, ...]  #: to the features, and why
+    rehearsal: dict[str, Any] | None  #: of a few fields drawn from the problem; its ``words``, and what it cost
 
     @property
     def warnings(self) -> list[str]:
@@ -133,7 +97,7 @@ class CheckReport(Told):
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, ready for JSON."""
-        return {**asdict(self), "warnings": self.warnings, "holds": self.holds}
+        return {**asdict(self), "model": self.model.as_dict(), "warnings": self.warnings, "holds": self.holds}
 
     def __str__(self) -> str:
         unit, clock = self.labels["unit"], self.labels["time_unit"]
@@ -142,10 +106,14 @@ class CheckReport(Told):
             *(f"  {finding}" for finding in self.findings),
             f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
             f"and {self.memory_bytes / 1e6:.3g} MB",
+            *(f"  added to the features: {text}" for text in self.added),
+            *(f"  {line}" for line in str(self.model).splitlines() if not line.startswith("  warning")),
             f"  after {self.window_batches} batches over {self.window:.4g} {clock}: std of the field "
             f"{self.std_before:.3g} -> {self.std_after:.3g} {unit} ({100 * self.observability:.0f} % of the variance "
             f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})",
         ]
+        if self.rehearsal is not None:
+            lines += [f"  rehearsal: {text}" for text in self.rehearsal["words"]]
         for u in self.unknowns:
             each = f" ({u.n_values} values, {100 * u.least:.0f} to {100 * u.most:.0f} %)" if u.n_values > 1 else ""
             lines.append(f"  {u.name}: {100 * u.mean:.0f} % identified{each}")
@@ -170,7 +138,12 @@ class CheckReport(Told):
 
 
 def check(
-    problem: Problem, readings: Any = None, *, batches: int | None = None, setup: Setup | None = None
+    problem: Problem,
+    readings: Any = None,
+    *,
+    batches: int | None = None,
+    setup: Setup | None = None,
+    rehearsal: bool = True,
 ) -> CheckReport:
     """Look at a problem before running it.
 
@@ -184,23 +157,19 @@ def check(
         Length of the window over which covariances are followed; by default 60 to 500, fewer for a larger state.
     setup : Setup, optional
         If the problem has been built already.
+    rehearsal : bool
+        Also hold the bands against a few fields drawn from the problem; takes about as long as building it did.
     """
     setup = problem.build() if setup is None else setup
     if batches is None:
         batches = int(min(500.0, max(60.0, 1e9 / setup.model.dim**3)))
     findings = [*(warn("setup", text) for text in setup.warnings), _about_times(setup)]
-    data: DataReport | None = None
-    schedule: Schedule = []
-    if readings is not None and readings is not False:
-        data, schedule = _looked_through(setup, readings, batches)
+    schedule, data = scheduled(setup, readings, batches)
+    if data is not None:
         findings += _about_data(setup, data)
-    if not schedule:
-        step = setup.clock.step_ns
-        spacing, rows = 1.0 if step is None else step / setup.clock.unit_ns, np.flatnonzero(setup.sensors.inside)
-        schedule = [(spacing * (k + 1), rows) for k in range(batches)]
-        if step is None:
-            text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
-            findings.append(note("window", f"{text}; give readings to have their own times."))
+    if (data is None or not data.batches) and setup.clock.step_ns is None:
+        text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
+        findings.append(note("window", f"{text}; give readings to have their own times."))
     report = CheckReport(
         findings=(),
         notes=setup.notes,
@@ -213,6 +182,9 @@ def check(
         window=schedule[-1][0],
         data=data,
         labels=asdict(setup.labels),
+        model=setup.model.report(),
+        added=setup.space.added,
+        rehearsal=_rehearsal(setup, schedule) if rehearsal else None,
         **_recursion(setup, schedule),
     )
     return replace(report, findings=(*findings, *_about_outlook(report)))
@@ -257,123 +229,32 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
     }
 
 
+def _rehearsal(setup: Setup, schedule: Schedule) -> dict[str, Any]:
+    """A few fields drawn from the problem, read over the first batches; why not, where that cannot be."""
+    began, first = time.perf_counter(), schedule[:_REHEARSED]
+    try:
+        trial = rehearse_problem(setup, first, n=_FIELDS)
+    except RFKalmanError as error:
+        return {"holds": None, "words": [f"not possible: {error}"]}
+    seconds = time.perf_counter() - began
+    said = sentences(setup, trial)[:2]
+    cost = f"{_FIELDS} fields took {seconds:.2g} s; `rfkalman rehearse` takes more of them, and draws where they fail."
+    return {**facts(setup, trial), "seconds": round(seconds, 2), "words": [*said, cost]}
+
+
 def _memory(setup: Setup) -> float:
-    """Bytes of what a run holds: the space, a few beliefs, and the kernels of up to 64 gaps."""
+    """Bytes of what a run holds: the space, a few beliefs, the kernels of up to 64 gaps, and what is beyond the space.
+
+    The law of the latter is carried by products of square matrices of both spaces together.
+    """
+    law, beyond = setup.model.unresolved, 0.0
+    if law is not None:
+        R, r = law.sizes
+        beyond = law.basis.n_features * R + 6.0 * (R + r) ** 2
     n, M, r = setup.model.dim, setup.space.n_features, setup.space.rank
     per_kernel = 2.0 * n if setup.model.generator.is_diagonal else 3.0 * n * n
     kernels = 64 if setup.clock.step_ns is None else 4
-    return 8.0 * (M * (r + 3) + 12.0 * n * n + kernels * per_kernel + setup.sensors.n * n)
-
-
-# -- the data ---------------------------------------------------------------------------------------------------------
-
-
-def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
-    """Readings, and the file they are from."""
-    if readings is True:
-        if not setup.input.files:
-            raise setup.problem.error("input.files", "names no files to check.")
-        readings = setup.input.files
-    elif isinstance(readings, (str, os.PathLike)):
-        readings = [readings]
-    elif not isinstance(readings, (list, tuple)):
-        yield from (("", chunk) for chunk in from_frame(readings, setup.input))
-        return
-    for path in map(Path, readings):
-        try:
-            # A workbook is written whole; of a text, a last line without its end may be half of a reading.
-            for chunk in source_reader(setup, path, final=is_workbook(path))(Position()):
-                yield f"{path.name}, ", chunk
-        except OSError as error:
-            raise setup.problem.error("input.files", f"{str(path)!r} cannot be read: {error.strerror}.") from error
-        except RFKalmanError as error:
-            raise setup.problem.error("input", f"{path}: {error}") from error
-
-
-def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
-    sensors, clock, judge = setup.sensors, setup.clock, setup.judge
-    counts: Counter[str] = Counter()
-    rejected: Counter[str] = Counter()
-    strangers: set[str] = set()
-    heard: set[int] = set()
-    none: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    kept: list[tuple[NDArray[Any], ...]] = [(none, none, none, np.zeros(0))]
-    newest, watermark = -(2**63), Watermark()
-    unread: list[str] = []
-    for file, chunk in _chunks(setup, readings):
-        rejected.update(r.reason for r in chunk.rejected)
-        unread += [f"{file}line {r.line}: {r.reason} ({r.excerpt!r})" for r in chunk.rejected[: 3 - len(unread)]]
-        counts["skipped"] += chunk.skipped
-        if not len(chunk):
-            continue
-        lookup = sensors.indices(chunk.names)
-        strangers.update(name for name, i in zip(chunk.names, lookup, strict=True) if i < 0 and len(strangers) < 50)
-        row = lookup[chunk.code]
-        heard.update(np.unique(row).tolist())
-        # The newest reading up to each, in the order of arrival.
-        ahead = np.maximum(np.maximum.accumulate(chunk.time_ns), newest)
-        newest = int(ahead[-1])
-        found = judge.examine(row, chunk.time_ns, chunk.value)
-        codes, n = np.unique(found.status, return_counts=True)
-        counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
-        counts["before the start"] += found.reason.count(Reason.BEFORE)
-        counts["out of order"] += int((ahead > chunk.time_ns).sum())
-        rest = found.status == Status.WAITING
-        counts["too late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
-        kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
-    when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
-    order = np.lexsort((at, row, when))
-    when, row, at, value = when[order], row[order], at[order], value[order]
-    again = np.zeros(when.size, dtype=np.bool_)
-    again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
-    conflicts = int(np.count_nonzero(again[1:] & (np.diff(at) == 0) & (np.diff(value) != 0.0)))
-    when, row = when[~again], row[~again]
-    far = _far(when, row, clock.ahead_ns)
-    times, first = np.unique(when[:far], return_index=True)
-    gaps = np.diff(times) / clock.unit_ns
-    spacing = float(np.median(gaps)) if gaps.size else None
-    report = DataReport(
-        readings=sum(counts[name] for name in STATUSES),
-        unknown_sensor=counts["unknown sensor"],
-        outside=counts["outside"] - counts["before the start"],
-        missing=counts["missing"],
-        out_of_range=counts["out of range"],
-        before_start=counts["before the start"],
-        duplicate=int(again.sum()),
-        conflicts=conflicts,
-        far_ahead=int(when.size - far),
-        usable=far,
-        rejected=dict(rejected),
-        skipped=counts["skipped"],
-        unread=unread,
-        unknown_names=sorted(strangers),
-        silent=[name for i, name in enumerate(sensors.ids) if i not in heard],
-        far_names=sorted({sensors.ids[i] for i in row[far:].tolist()}),
-        batches=int(times.size),
-        first_ns=int(times[0]) if times.size else None,
-        last_ns=int(times[-1]) if times.size else None,
-        spacing=spacing,
-        longest_gap=float(gaps.max()) if gaps.size else None,
-        gaps=int((gaps > 3.0 * spacing).sum()) if spacing is not None else 0,
-        out_of_order=counts["out of order"],
-        too_late=counts["too late"],
-    )
-    pieces = np.split(row[:far], first[1:])[:batches] if times.size else []
-    return report, [(float(clock.to_model(int(t))), rows) for t, rows in zip(times, pieces, strict=False)]
-
-
-def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
-    """How many of the readings, in the order of time, a run would take; the rest lie far ahead of all others."""
-    if when.size == 0:
-        return 0
-    furthest = row == row[-1]
-    others = when[~furthest]
-    quorum = int(others[-1]) if others.size else None
-    network = [] if quorum is None else np.unique(when[when <= quorum])[-100:].tolist()
-    end = trusted_end(quorum, when[furthest][-100:].tolist(), network, ahead_ns)
-    assert end is not None
-    end = without_leap(end, np.unique(when)[-100:].tolist(), lambda t: int((when > t).sum()), ahead_ns)
-    return int(np.searchsorted(when, end, side="right"))
+    return 8.0 * (M * (r + 3) + 12.0 * n * n + kernels * per_kernel + setup.sensors.n * n + beyond)
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------
@@ -457,6 +338,10 @@ def _about_outlook(report: CheckReport) -> Iterator[Finding]:
             yield warn(unknown.name, f"{text}. Give its value, or a sensor that feels it.")
         elif unknown.n_values and unknown.mean < 0.5:
             yield note(unknown.name, f"is identified in part ({100 * unknown.mean:.0f} % of its variance).")
+    if report.rehearsal is not None and report.rehearsal["holds"] is False:
+        # Bands that are too wide hold what they promise, and more: to be known, not to be feared.
+        say = note if report.rehearsal["coverage"]["90"] > 0.9 else warn
+        yield say("bands", report.rehearsal["words"][0])
     if cost > _SLOW_MS:
         yield note("cost", f"{cost:.0f} ms per batch; a smaller features.max_rank is faster.")
 

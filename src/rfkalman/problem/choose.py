@@ -2,8 +2,10 @@
 
 The choice starts from the correlation length of the prior, the size of the
 domain and the sources, predicts the rank, and widens the length scale where
-that would cost too much; the space that results is measured and the draw
-enlarged until it no longer under-samples itself. Every choice becomes a note.
+that would cost too much or hold more of the prior than is asked for; the space
+that results is measured, the draw enlarged until it no longer under-samples
+itself, and the length scale changed until the share that is asked for is held or
+the budget is spent. Every choice becomes a note.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from ..features import (
     mapped,
 )
 from ..features.base import predicted_rank
+from ..features.fourier import lattice_size
+from ..model.priors import Sobolev
 from ..physics.coefficients import layers
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
@@ -55,6 +59,10 @@ _FAMILIES: dict[str, tuple[str, Any]] = {
     "elu": ("ELU features", ELUNetwork),
     "sine": ("sines", DirichletSine),
 }
+#: A rank that any problem may have.
+_USUAL_RANK = 150
+#: Spaces that are built at most, and how far from the share that is asked for one is near enough.
+_TRIES, _NEAR = 6, 0.005
 #: Points per axis where the lines of a graded rule do the rest.
 _FOCUS_ORDER = 24
 
@@ -80,9 +88,11 @@ def crowded_lines(domain: Box, bumps: Sequence[Bump]) -> list[list[float]]:
 
 
 def correlation_length(problem: Problem, domain: Domain, n_sensors: int, notes: list[str]) -> float:
-    """``prior.length``, or a choice: a quarter of the shortest side, less where sensors stand closer."""
-    if problem.prior.length is not None:
-        return problem.prior.length
+    """``prior.length``, that of ``prior.reach``, or a choice: a quarter of the shortest side, less where sensors stand
+    closer."""
+    given = problem.prior
+    if given.length is not None or given.reach is not None:
+        return given.law(given.std).length_in(domain.dimension)
     shortest = float(domain.side.min())
     spacing = float((domain.volume / max(n_sensors, 1)) ** (1.0 / domain.dimension))
     length = max(0.1 * shortest, min(0.25 * shortest, 2.0 * spacing))
@@ -94,30 +104,45 @@ def correlation_length(problem: Problem, domain: Domain, n_sensors: int, notes: 
 
 
 def space_of(
-    problem: Problem, pde: LinearPDE, length: float, bumps: Sequence[Bump], n_sensors: int, notes: list[str]
+    problem: Problem, pde: LinearPDE, length: float, bumps: Sequence[Bump], notes: list[str]
 ) -> tuple[WhitenedSpace, list[str]]:
     """The whitened space of a problem, and the warnings that came with it."""
-    plan = _plan(problem, pde, length, bumps, n_sensors, notes)
-    tries = 4
+    given = problem.features
+    law = problem.prior.law(problem.prior.std, length) if problem.prior.kind == "smooth" else None
+    limit = float(_USUAL_RANK) if law is None else max(_USUAL_RANK, law.rank_for(given.held, pde.domain))
+    limit, count, tries = min(given.max_rank, limit), given.count, _TRIES
     while True:
+        chosen: list[str] = []
+        plan = _plan(problem, pde, length, bumps, limit, count, chosen)
         with warnings.catch_warnings(record=True) as caught, problem.blaming("features"):
             warnings.simplefilter("always")
-            recipe = plan.recipe(problem.features.seed)
-            space = whiten(plan.pde, recipe, plan.floor, order=plan.order, breaks=plan.breaks)
+            recipe, enrich = plan.recipe(given.seed), given.enrich == "auto"
+            space = whiten(plan.pde, recipe, plan.floor, order=plan.order, breaks=plan.breaks, enrich=enrich)
         tries -= 1
+        held = None if law is None else float(np.square(law.within(space).root).sum()) / law.variance
+        wanted = space.rank if plan.is_fixed else _wanted_rank(problem, space, law, held, plan.is_finest)
         # Few directions dropped: the draw may be too small for its length scale. Periodic waves are orthogonal anyway.
         enough = plan.periodic or space.rank + space.strengths.size <= 0.8 * space.n_features
-        if problem.features.count != "auto" or enough or plan.count >= LIMITS["features"] or not tries:
+        draw_more = given.count == "auto" and not enough and plan.count < LIMITS["features"]
+        if not tries or (wanted == space.rank and not draw_more):
             break
-        plan.count = min(int(1.6 * plan.count), LIMITS["features"])
+        if draw_more and wanted >= space.rank:
+            count = min(int(1.6 * plan.count), LIMITS["features"])
+        else:
+            # Additions grow with the features; what the prediction has too much, it has at every rank.
+            limit, count = limit + (wanted - space.rank) * min(1.0, limit / space.rank), given.count
     said = [str(w.message) for w in caught]
     report = space.report()
+    notes += chosen
+    if not plan.is_finest:
+        notes.append(_widened(problem, plan, held))
     notes.append(
         f"features: {plan.describe(problem.units.length)}; floor {space.mass_floor:g}, rank {space.rank} of "
         f"{space.n_features}"
         + (f" with {space.strengths.size} directions for boundary values" if space.strengths.size else "")
         + f"; resolves about {report.resolution:.2g} {problem.units.length}."
     )
+    notes += [f"added to the features: {text}." for text in space.added]
     for text in report.warnings:
         if text.startswith("leverage") and problem.prior.kind == "smooth":
             # Peaks at a free boundary concern a prior that gives every direction the same weight; this one does not.
@@ -125,6 +150,39 @@ def space_of(
         elif not (text.startswith("every feature survived") and said):
             said.append(text)
     return space, list(dict.fromkeys(said))
+
+
+def _widened(problem: Problem, plan: _Plan, held: float | None) -> str:
+    """Why the features are wider than the structures that are expected, and what that costs."""
+    given, unit = problem.features, problem.units.length
+    scale, asked = f"{plan.length_scale:.3g} {unit}", f"{100 * given.held:.3g} %"
+    most = given.max_rank if held is not None else min(given.max_rank, _USUAL_RANK)
+    why = f"the rank would exceed {most} (features.max_rank): {scale} instead"
+    if held is not None and held >= given.held - _NEAR:
+        why = f"{scale} is fine enough to hold {asked} of the prior's variance (features.held)"
+    elif held is not None:
+        why += f", which holds {100 * held:.0f} % of the prior's variance ({asked} asked for, features.held); the rest "
+        why += "is in every band, but readings tell nothing about it"
+    would, size = (f"{scale:.3g} {unit}" for scale in (plan.finest, 2.0 * plan.finest))
+    return f"features.length_scale would be {would} for structures of {size}; {why}."
+
+
+def _wanted_rank(
+    problem: Problem, space: WhitenedSpace, law: Sobolev | None, held: float | None, is_finest: bool
+) -> float:
+    """The rank to try next: within the budget, what was added for the geometry included; then as much as is asked for.
+
+    What a space of rank N misses of a law goes like N^(1 - 2 s / d). Counted by modes alone, 95 % would be 90 to 94.5
+    (a rod, squares free and held, a disk): features are no modes.
+    """
+    given, rank = problem.features, float(space.rank)
+    if rank > 1.1 * given.max_rank:
+        return float(given.max_rank)
+    if law is None or held is None or is_finest or held >= given.held - _NEAR or rank > 0.95 * given.max_rank:
+        return rank
+    excess = 2.0 * law.smoothness / space.dimension - 1.0
+    more = ((1.0 - held) / (1.0 - given.held)) ** (1.0 / excess) if excess > 0.0 else math.inf
+    return min(rank * more, float(given.max_rank))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -140,6 +198,13 @@ class _Plan(Shown):
     windowed: tuple[str, ...]
     periodic: tuple[int, ...]
     corners: bool
+    is_fixed: bool  # whether a length scale was given, or has nothing to say
+    finest: float  # the length scale that follows every structure
+
+    @property
+    def is_finest(self) -> bool:
+        """Whether finer features would have nothing to follow."""
+        return self.length_scale <= 1.06 * self.finest
 
     def recipe(self, seed: int) -> Recipe:
         n, scale = self.count, self.length_scale
@@ -172,8 +237,15 @@ class _Plan(Shown):
 
 
 def _plan(
-    problem: Problem, pde: LinearPDE, length: float, bumps: Sequence[Bump], n_sensors: int, notes: list[str]
+    problem: Problem,
+    pde: LinearPDE,
+    length: float,
+    bumps: Sequence[Bump],
+    limit: float,
+    count: int | str,
+    notes: list[str],
 ) -> _Plan:
+    """What a space of about this rank at most is made of; ``count`` features, or "auto"."""
     given, domain, side = problem.features, pde.domain, pde.domain.side
     unit = problem.units.length
     conditions = pde.conditions
@@ -196,20 +268,14 @@ def _plan(
     floor = (1e-14 if focus else None) if given.floor == "auto" else float(given.floor)
     usual = floor if floor is not None else 1e-6 if family == "elu" else 1e-16 if split else 1e-12
 
-    limit = min(given.max_rank, max(150, 8 * n_sensors))
     if given.length_scale == "auto":
         finest = min([0.5 * length, *(1.5 * bump.width for bump in bumps if not focus)])
         scale = finest
-        while not focus and predicted_rank(side, scale, usual) > limit:
+        # Waves much longer than the domain are as few as they get.
+        while not focus and predicted_rank(side, scale, usual) > limit and scale < 10.0 * side.max():
             scale *= 1.05
-        if scale > 1.06 * finest:
-            why = "features.max_rank" if limit == given.max_rank else f"what {n_sensors} sensors can tell apart"
-            notes.append(
-                f"features.length_scale would be {finest:.3g} {unit} for structures of {2 * finest:.3g} {unit}, but "
-                f"the rank would exceed {limit} ({why}): {scale:.3g} {unit} instead."
-            )
     else:
-        scale = given.length_scale
+        scale = finest = given.length_scale
     # The draws of several sources share what they have in common.
     expected = 140.0 / len(bumps) ** 0.5 if focus else predicted_rank(side, scale, usual)
     if expected > LIMITS["features"]:
@@ -220,11 +286,9 @@ def _plan(
             f"{unit}: that takes about {expected:.2g} features, and {LIMITS['features']} are the most. Is it a slip, "
             "or in another unit?",
         )
-    count = min(int(2.0 * expected) + 20, LIMITS["features"]) if given.count == "auto" else int(given.count)
+    drawn = min(int(2.0 * expected) + 20, LIMITS["features"]) if count == "auto" else int(count)
     if given.count == "auto" and len(periodic) == domain.dimension:
-        # A box that repeats in every direction has only so many waves of a length.
-        waves = np.floor(6.0 * side / (2.0 * math.pi * scale) + 0.5)
-        count = min(count, int(np.prod(2.0 * waves + 1.0)))
+        drawn = min(drawn, lattice_size(side, scale))
     order = breaks = None
     if focus:
         if isinstance(domain, Box):
@@ -238,7 +302,9 @@ def _plan(
             f"the source is narrow ({min(s.width for s in bumps):.3g} {unit}) beside the domain ({side.max():.3g} "
             f"{unit}): features and quadrature are crowded around it (features.focus)."
         )
-    return _Plan(pde, family, count, scale, floor, order, breaks, bumps if focus else (), windowed, periodic, corners)
+    fixed = focus or family == "sine" or given.length_scale != "auto"
+    around = bumps if focus else ()
+    return _Plan(pde, family, drawn, scale, floor, order, breaks, around, windowed, periodic, corners, fixed, finest)
 
 
 def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str) -> bool:

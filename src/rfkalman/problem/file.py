@@ -57,6 +57,8 @@ _SENTENCES = {
 }
 
 
+#: Keys of ``features`` that came after the first stores.
+_LATER = ("held", "enrich")
 _PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 #: A key, or the name of a table, with more parts than any key of a problem has.
 _MANY_PARTS = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{LIMITS['key_parts']},}}+")
@@ -184,9 +186,12 @@ class Problem(Shown, Section):
     def canonical(self) -> str:
         """Everything that decides the posterior, defaults included and keys sorted, as TOML; compare two of them.
 
-        Titles, input files and the output section are left out: they may change between runs.
+        Titles, input files and the output section are left out: they may change between runs. So are keys that came
+        later, where they have their defaults: a file that is silent about them has the form that it always had.
         """
-        tables = self.model_dump(mode="python", exclude={"title": True, "output": True, "input": {"files"}})
+        silent = {name for name in _LATER if getattr(self.features, name) == Features.model_fields[name].default}
+        left_out: Any = {"title": True, "output": True, "input": {"files"}, "features": silent}
+        tables = self.model_dump(mode="python", exclude=left_out)
         return tomli_w.dumps(_pruned(tables, sorted))
 
     def digest(self) -> str:

@@ -17,6 +17,7 @@ from scipy.spatial import KDTree
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
 from ..io.timestamps import written_date
+from ..model.priors import reach_per_length
 from .forms import Table
 from .places import FARTHEST_M, local_plane
 from .units import Units, spelled
@@ -132,8 +133,8 @@ def guess_sensors(table: Table) -> dict[str, Any]:
         "lower": [a for a, _ in limits],
         "upper": [b for _, b in limits],
         "middle": [rounded(x, 4) for x in np.median(coords, axis=0).tolist()],
-        # A correlation length: some distances of sensors, at most a third of the domain.
-        "length": rounded(min(2.0 * _spacing(coords), extent / 3.0 or 1.0)),
+        # For a length of some distances of sensors, at most a third of the domain.
+        "reach": rounded(min(2.0 * _spacing(coords), extent / 3.0 or 1.0) * reach_per_length(len(axes), 2.0)),
         "noise": noise,
         "noise_unit": names[noise][1] if noise else "",
         "offset": offset,

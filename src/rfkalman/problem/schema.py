@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, T
 
 from .. import domains
 from ..core.errors import ValueRangeError
-from ..model.priors import FromFunction, Prior, Sobolev, isotropic
+from ..model.priors import FromFunction, Prior, Sobolev, isotropic, reach_per_length
 from ..model.unknowns import SourceField
 from ..physics import coefficients, conditions
 from ..physics.sources import Bump, Source
@@ -559,31 +559,61 @@ _CONDITIONS: dict[str, Callable[[Any], conditions.Condition]] = {
 }
 
 
-class ProcessNoise(Section):
+REACH = "Instead of `length`: the distance at which the correlation is 1/e."
+
+
+class _Correlated(Section):
+    """A field with a correlation in space, which has a `length` or a `reach` or neither, and a `smoothness`."""
+
+    if TYPE_CHECKING:  # stated by each section, in the place where it is written
+        length: float | None
+        reach: float | None
+        smoothness: float
+
+    @model_validator(mode="after")
+    def _one_extent(self) -> Self:
+        if self.length is not None and self.reach is not None:
+            raise ValueError("give either `length` or `reach` (the distance at which the correlation is 1/e), not both")
+        return self
+
+    def conflicts(self, domain: Domain | None) -> Iterator[tuple[str, str]]:
+        if domain is not None and self.reach is not None:
+            yield from self.refused(lambda: reach_per_length(domain.dimension, self.smoothness))
+
+    def law(self, std: float, length: float | None = None) -> Sobolev:
+        """The law of the library in space; ``length`` where the section says nothing."""
+        given = length if self.length is None and self.reach is None else self.length
+        return Sobolev(std, given, self.smoothness, self.reach)
+
+
+class ProcessNoise(_Correlated):
     """What the equation leaves out: random, smooth in space, independent from moment to moment."""
 
     change: Spread = Field(description="Typical size that gathers within `per`.")
     per: Duration | None = Field(None, description="By default one time.unit.")
-    length: Width | None = Field(None, description="By default prior.length.")
+    length: Width | None = Field(None, description="By default the length of the prior.")
+    reach: Width | None = Field(None, description=REACH)
     smoothness: Smoothness = 2.0
 
     def build(self, length: float) -> Sobolev:
         """The noise of the library, with the length of the prior by default."""
-        return Sobolev(self.change / math.sqrt(self.per or 1.0), self.length or length, self.smoothness)
+        return self.law(self.change / math.sqrt(self.per or 1.0), length)
 
 
-class SourceFieldSection(Section):
+class SourceFieldSection(_Correlated):
     """A smooth random source without a known shape, with a memory in time."""
 
     std: Annotated[float, Quantity("source spread")] = Field(description="rms over the domain, field / time.")
     memory: Duration = Field(description="Time over which it forgets.")
-    length: Width | None = Field(None, description="By default prior.length.")
+    length: Width | None = Field(None, description="By default the length of the prior.")
+    reach: Width | None = Field(None, description=REACH)
     smoothness: Smoothness = 2.0
     modes: Annotated[int, Field(ge=1, strict=True)] | None = Field(None, le=1000)
 
     def build(self, length: float) -> SourceField:
         """The unknown of the library, with the length of the prior by default."""
-        return SourceField(self.std, self.length or length, self.memory, self.smoothness, self.modes)
+        law = self.law(self.std, length)
+        return SourceField(law.std, law.length, self.memory, law.smoothness, self.modes, reach=law.reach)
 
 
 class PointSource(Section):
@@ -669,6 +699,10 @@ class Physics(Section):
         for i, source in enumerate(self.sources):
             if source.name in [other.name for other in self.sources[:i]]:
                 yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
+        for name in ("source_field", "process_noise"):
+            section = getattr(self, name)
+            if section is not None:
+                yield from ((f"{name}.{key}", text) for key, text in section.conflicts(domain))
 
 
 # -- features, prior --------------------------------------------------------------------------------------------------
@@ -701,21 +735,30 @@ class Features(Section):
     max_rank: Annotated[int, Field(ge=4, le=2000, strict=True)] = Field(
         250, description="Largest rank that 'auto' may choose: the cost of a batch grows with its cube."
     )
+    held: Annotated[
+        float,
+        Field(gt=0.0, lt=1.0),
+        must("a number between 0 and 1, such as 0.95", lambda v: isinstance(v, float) and 0.0 < v < 1.0),
+    ] = Field(0.95, description="Share of the variance of a smooth prior that 'auto' asks for, within max_rank.")
+    enrich: Literal["auto", "no"] = Field(
+        "auto", description="Add what smooth features cannot follow and the problem declares: kinks, corners, holes."
+    )
 
 
-class PriorSection(Section):
+class PriorSection(_Correlated):
     """What is believed of the field at the start."""
 
     std: Spread = Field(description="Standard deviation of the field, rms over the domain.")
     mean: FieldValue = 0.0
     kind: Literal["smooth", "isotropic"] = "smooth"
-    length: Width | None = Field(None, description="Correlation length.")
+    length: Width | None = Field(None, description="Length of the operator (I + length^2 L)^(-smoothness).")
+    reach: Width | None = Field(None, description=REACH)
     smoothness: Smoothness = 2.0
 
     def build(self, rank: int, length: float) -> Prior:
-        """The prior of the library for a space of this rank; ``length`` is the one given or chosen."""
+        """The prior of the library for a space of this rank; ``length`` is the one chosen where none is given."""
         smooth, mean = self.kind == "smooth", self.mean
-        around = Sobolev(self.std, length, self.smoothness) if smooth else isotropic(self.std / math.sqrt(rank))
+        around = self.law(self.std, length) if smooth else isotropic(self.std / math.sqrt(rank))
         return FromFunction(lambda x: np.full(len(x), mean), around) if mean else around
 
 

@@ -55,7 +55,7 @@ class Exponential(Propagator):
     exactly, piece by piece between the times at which they bend. A function of time
     is interpolated at Gauss nodes over the gap and over its two halves; where the
     two differ by more than ``tolerance`` the halves are halved in turn. Coefficients
-    that change in time are followed by a commutator-free scheme of fourth order,
+    that change in time are followed by Magnus steps of fourth order, with one exponential or two,
     halved in the same way. A split gap equals one gap: exactly for what is constant,
     linear between knots or polynomial of degree below ``nodes``, to ``tolerance`` for the rest.
 

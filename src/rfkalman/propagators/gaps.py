@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray
 from ..core.errors import TimeWarning, ValueRangeError
 from ..core.show import Shown
-from ..statespace.values import Forcing, Generator, LinearStep
+from ..statespace.values import Forcing, Generator, LinearStep, Series
 from .base import (
     Blocks,
     Kernel,
@@ -50,6 +51,8 @@ _FACTOR_STEPS = 1024  # steps of changing coefficients for one window: each need
 _FACTOR_SLACK = 100.0  # their tolerance, in that of functions of time: a look costs a matrix exponential there
 _WINDOW = 32  # pieces between knots that are judged together: bounds the memory of a long gap
 _GAUSS_2 = math.sqrt(3.0) / 6.0  # distance of the two Gauss nodes from the middle of a step
+_STRONGEST_TURN = 1.0  # size of the commutator in the exponent of a Magnus step: it may make a state grow by e at most
+_TURNED = 1e-11  # of the largest rate: off the diagonal, what rounding of a stiffness leaves in its own eigenvectors
 _TAYLOR = 17  # terms of phi_2 for arguments below 1: the next is 1 / 20! of the first
 _WORST_CONDITION = 1e4  # of eigenvectors through which series are integrated: loses four digits of sixteen
 
@@ -229,13 +232,64 @@ def changing_step(
     """Coefficients that change in time: steps of fourth order, halved until their halves agree with them.
 
     What is judged is the difference a step makes to the whole: stiff modes that
-    the next steps forget need not be right in between.
+    the next steps forget need not be right in between. A symmetric drift that keeps
+    its eigenvectors (one factor of all of it) is followed in them, where exponentials are numbers.
     """
-    total = unmoved(generator)
     ends = [(t, length) for length, starts in substeps(t0, pieces, _BLOCK) for t in starts.tolist()]
-    for done in range(0, len(ends), _WINDOW):
-        total = _changed(propagator, generator, total, ends[done : done + _WINDOW], _FACTOR_SLACK * tolerance)
-    return total
+
+    def total(generator: Generator) -> LinearStep:
+        found = unmoved(generator)
+        for done in range(0, len(ends), _WINDOW):
+            found = _changed(propagator, generator, found, ends[done : done + _WINDOW], _FACTOR_SLACK * tolerance)
+        return found
+
+    V = _shared_modes(generator, *ends[0])
+    if V is not None:
+        try:
+            step = total(replace(_in_modes(generator, V, t0), varying=partial(_in_modes, generator, V)))
+        except _ModesTurn:
+            pass
+        else:
+            root = None if step.noise_root is None else V @ step.noise_root
+            return LinearStep((V * step.transition) @ V.T, None if step.shift is None else V @ step.shift, root)
+    return total(generator)
+
+
+class _ModesTurn(Exception):
+    """The drift has other eigenvectors at some time."""
+
+
+def _shared_modes(generator: Generator, t: float, h: float) -> FloatArray | None:
+    """Orthonormal eigenvectors of a symmetric drift, where it has the same at both Gauss nodes of a step."""
+    A = generator.at(t + h * (0.5 - _GAUSS_2)).drift
+    if A.ndim == 1 or np.abs(A - A.T).max() > _TURNED * np.abs(A).max():
+        return None
+    V = np.asarray(np.linalg.eigh(A)[1])
+    try:
+        _in_modes(generator, V, t + h * (0.5 + _GAUSS_2))
+    except _ModesTurn:
+        return None
+    return V
+
+
+def _in_modes(generator: Generator, V: FloatArray, t: float) -> Generator:
+    """The generator at a time in the coordinates of the eigenvectors V, where its drift is a diagonal."""
+    now = generator.at(t)
+    D = V.T @ now.A @ V
+    rates = np.diagonal(D)
+    if np.abs(D - np.diag(rates)).max() > _TURNED * np.abs(rates).max():
+        raise _ModesTurn
+    forcing: Callable[[FloatArray], FloatArray] | FloatArray | None = now.forcing
+    if callable(forcing):
+
+        def forcing(times: FloatArray) -> FloatArray:
+            force = now.force(times)
+            assert force is not None
+            return force @ V
+
+    elif forcing is not None:
+        forcing = forcing @ V
+    return Generator(rates, forcing, None if now.noise_root is None else V.T @ now.noise_root)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -258,7 +312,7 @@ def _changed(
     """What came before, and then these steps."""
 
     def taken(t: float, h: float) -> LinearStep | None:
-        return _commutator_free(propagator, generator, t, h)
+        return _fourth_order(propagator, generator, t, h)
 
     def panel_of(t: float, h: float, whole: LinearStep | None) -> _Panel:
         nodes = (0.5 - _GAUSS_2, 0.5 + _GAUSS_2, _AT_END, 0.5, 1.0 - _AT_END)
@@ -301,7 +355,7 @@ def _changed(
                 f"{what} changes faster near t = {worst.t:.6g} than {_FACTOR_STEPS} steps can follow; the estimated "
                 f"error is {sum(errors):.1g}. Give it as a TimeSeries, smooth it, or take shorter gaps.",
                 TimeWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
             return reached[-1]
         finer = []
@@ -341,12 +395,14 @@ def _effects(panels: list[_Panel], reached: list[LinearStep]) -> list[float]:
         if panel.whole is None:
             found.append(math.inf)
         else:
-            one, two = compose(start, panel.whole), compose(start, panel.both)
-            error = float(np.linalg.norm(after @ (two.F - one.F))) / grown
+            one, two, Q = panel.whole, panel.both, start.Q
+            apart = two.F - one.F
+            error = float(np.linalg.norm(after @ apart @ start.F)) / grown
             if scale > 0.0:
-                error = max(error, float(np.linalg.norm(after @ (two.g - one.g))) / scale)
+                error = max(error, float(np.linalg.norm(after @ (apart @ start.g + two.g - one.g))) / scale)
             if spread > 0.0:
-                error = max(error, float(np.linalg.norm(after @ (two.Q - one.Q) @ after.T)) / spread)
+                spreads = two.F @ Q @ two.F.T + two.Q - (one.F @ Q @ one.F.T + one.Q)
+                error = max(error, float(np.linalg.norm(after @ spreads @ after.T)) / spread)
             if float(np.abs(panel.bend).max()) > _JUMP * change:
                 # A jump that no node of the step or of its halves sees lasts for at most 0.2 of it.
                 moved = 0.2 * panel.h * after @ panel.bend
@@ -362,21 +418,72 @@ def _effects(panels: list[_Panel], reached: list[LinearStep]) -> list[float]:
     return found[::-1]
 
 
-def _commutator_free(propagator: Propagator, generator: Generator, t: float, h: float) -> LinearStep | None:
-    """One step of fourth order: two halves, each with coefficients mixed from two Gauss nodes.
+def _fourth_order(propagator: Propagator, generator: Generator, t: float, h: float) -> LinearStep | None:
+    """One step of fourth order from the generators at two Gauss nodes; None where it overflows.
 
-    Mixed, not multiplied: a field that is steady for all coefficients stays
-    steady. One mixing weight is negative (-0.08), so a coefficient that falls
-    twelvefold within a step turns around; None where it then overflows.
+    With one exponential where that is cheaper (:func:`_magnus`), else
+    commutator-free: two halves, each with coefficients mixed from both nodes.
+    One mixing weight is negative (-0.08), so a coefficient that falls
+    twelvefold within a step turns around. Either way a field that is steady for
+    all coefficients stays steady.
     """
     first, second = generator.at(t + h * (0.5 - _GAUSS_2)), generator.at(t + h * (0.5 + _GAUSS_2))
     near, far = 0.5 + 2.0 * _GAUSS_2, 0.5 - 2.0 * _GAUSS_2
     try:
+        whole = _magnus(first, second, t, h)
+        if whole is not None:
+            return one_step(propagator, whole, t, h)
         early = one_step(propagator, _mixed(first, near, second, far), t, 0.5 * h)
         late = one_step(propagator, _mixed(second, near, first, far), t + 0.5 * h, 0.5 * h)
     except ValueRangeError:
         return None
     return compose(early, late)
+
+
+def _magnus(first: Generator, second: Generator, t: float, h: float) -> Generator | None:
+    """The steady generator whose step over [t, t + h] is that of the changing one to fourth order (Magnus).
+
+    State, forcing and noise are one linear system. Where its drift is A1 and A2 at
+    the Gauss nodes, (A1 + A2) / 2 - sqrt(3) h / 12 [A1, A2] stands for both; by its parts
+
+        A = (A1 + A2) / 2 - k (A1 A2 - A2 A1),   k = sqrt(3) h / 12
+        f = (f1 + f2) / 2 - k (A1 f2 - A2 f1)
+        L = (I - k (A1 - A2)) L
+
+    where L L^T is that of the system up to O(h^4), and positive as it must be. Series
+    are straight within a step and stay so; what the coefficients do to them is in f.
+
+    None where two exponentials are the better choice: for a commutator so strong that
+    the sum might grow where the drift decays; for forcing with a function, since more steps
+    (half as many again) mean more looks at it, which cost more than exponentials; for noise that changes.
+    """
+    L, other = first.noise_root, second.noise_root
+    steady_noise = L is other or (L is not None and other is not None and np.array_equal(L, other))
+    forcings = [Forcing.of(frozen.forcing, frozen.dim) for frozen in (first, second)]
+    if not steady_noise or any(forcing.function is not None for forcing in forcings):
+        return None
+    A1, A2, k = first.drift, second.drift, 0.5 * _GAUSS_2 * h
+    mean, turn = 0.5 * (A1 + A2), np.zeros(1)
+    if mean.ndim == 2:
+        turn = k * (A1 @ A2 - A2 @ A1)
+        if h * float(np.linalg.norm(turn)) > _STRONGEST_TURN:
+            return None
+    f: Forcing | FloatArray | None = None
+    if first.forcing is not None or second.forcing is not None:
+        nodes = t + h * np.array([0.5 - _GAUSS_2, 0.5 + _GAUSS_2])
+        (f1, later), (earlier, f2) = (forcing(nodes) for forcing in forcings)
+        f = np.asarray(0.5 * (f1 + f2) - k * (_product(A1, f2) - _product(A2, f1)))
+        moved = 0.5 * (later + f2) - 0.5 * (f1 + earlier)  # from node to node, under the mean of the coefficients
+        if moved.any():
+            rise = moved / (2.0 * _GAUSS_2)
+            start = f + k * _product(mean, moved) - 0.5 * rise
+            f = Forcing(start, (Series("", np.array([t, t + h]), np.array([0.0, 1.0]), rise),))
+    return Generator(mean - turn, f, None if L is None else L - k * _product(A1 - A2, L))
+
+
+def _product(A: FloatArray, x: FloatArray) -> FloatArray:
+    """A x for a vector or columns; A as its diagonal where it is stored so."""
+    return A @ x if A.ndim == 2 else (A * x.T).T
 
 
 def _mixed(near: Generator, a: float, far: Generator, b: float) -> Generator:

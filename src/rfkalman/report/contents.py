@@ -12,7 +12,7 @@ from ..core.checks import FloatArray, IntArray
 from ..core.pieces import in_blocks
 from ..core.show import Shown
 from ..domains.base import Domain
-from ..model.field import exceedance, moments
+from ..model.field import exceedance
 from ..online.readings import STATUSES, Status
 from ..pictures.strokes import AxisLabels, Grid, pictured, pretty_unit
 from ..runs.record import RunRecord
@@ -172,11 +172,12 @@ def frames_of(record: RunRecord, setup: Setup, times: Sequence[int], grids: list
     """Mean and std at these times, in rising order; the basis functions are evaluated once."""
     last = int(record.analysis_times[-1]) if len(record.analysis_times) else None
     frames: list[Frame] = []
-    psi: list[FloatArray] = []
+    psi: list[list[FloatArray]] = []
     for t in times:
         field = setup.model.field(record.belief_at(t), setup.clock.to_model(t))
-        psi = psi or [in_blocks(field.basis, grid.points[grid.inside], ROWS) for grid in grids]
-        pairs = [moments(values, field.belief) for values in psi]
+        inside = [grid.points[grid.inside] for grid in grids]
+        psi = psi or [[in_blocks(basis, x, ROWS) for basis in field.bases] for x in inside]
+        pairs = [field.moments(values) for values in psi]
         mean, std = ([grid.filled(pair[k]) for grid, pair in zip(grids, pairs, strict=True)] for k in (0, 1))
         frames.append(Frame(int(t), last is not None and t > last, mean, std))
     return Frames(grids, frames)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -320,7 +321,11 @@ def assumed_section(view: View) -> Content:
     """Every choice that was made for the user, and what the bands rest on."""
     beyond = zip(("below", "above"), view.setup.valid_range, strict=True)
     limits = [f"{side} {amount(given(end), view.unit)}" for side, end in beyond if np.isfinite(end)]
-    return {"limits": " or ".join(limits), "window": WINDOW_BATCHES}
+    last = view.setup.model.field(view.record.belief_at(view.at), view.setup.clock.to_model(view.at))
+    own = math.sqrt(float(np.square(last.belief.root).sum()))
+    rest = None if last.beyond is None else math.sqrt(float(np.square(last.beyond.columns).sum()))
+    spread = {"own": measured(own, own, view.unit), "rest": None if rest is None else measured(rest, rest, view.unit)}
+    return {"limits": " or ".join(limits), "window": WINDOW_BATCHES, **spread}
 
 
 def again_section(view: View, command: str, versions: dict[str, str], now: int) -> Content:

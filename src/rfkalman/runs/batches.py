@@ -50,6 +50,8 @@ class BatchFilter(Assimilator):
         Beliefs kept in memory for going back; further back a store is asked.
     """
 
+    model: Model
+
     def __init__(self, setup: Setup, keep: int = 1) -> None:
         super().__init__(setup.model)
         self.setup, self.judge, self.keep = setup, setup.judge, keep
@@ -150,7 +152,9 @@ class BatchFilter(Assimilator):
     def observation(self, batch_ns: int, sensors: IntArray) -> Observation:
         """What these sensors, in rising order, see at the time of a batch."""
         t = self.setup.clock.to_model(batch_ns)
-        if self._all is None:
+        # Noise that is correlated is a matrix of all sensors: a few of many are looked at by themselves.
+        apart = self.model.unresolved is not None and 2 * len(sensors) < self._inside.size
+        if self._all is None or apart:
             noise = self.setup.sensors.noise_std[sensors]
             return self.model.observe(self.setup.functional(sensors), t, noise_std=noise)
         seen = self.model.observe(self._all, t, noise_std=self._all_noise)
@@ -176,9 +180,17 @@ class BatchFilter(Assimilator):
 
     @property
     def fingerprint(self) -> str:
-        """Of the coordinates in which beliefs are stored: another basis would give stored numbers another meaning."""
+        """Of the coordinates in which beliefs are stored, and of what bands contain beside them.
+
+        Another basis would give stored numbers another meaning, another law of what the space cannot hold other bands.
+        """
         digest, model = hashlib.sha256(), self.model
-        for array in (model.initial.mean, model.initial.root, model.space.transform, model.generator.drift):
+        arrays = [model.initial.mean, model.initial.root, model.space.transform, model.generator.drift]
+        law = model.unresolved
+        if law is not None:
+            times = np.array([law.start, law.first, law.settled])
+            arrays += [law.basis.transform, law.initial, law.generator.drift, times]
+        for array in arrays:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -194,6 +206,14 @@ class BatchFilter(Assimilator):
                 f"{store.path} was started with another configuration; go back to it, begin anew (--overwrite), or "
                 f"start a new run in another folder.\n{shown}"
             )
+        # Stores of the first version do not say it: their bands are of the posterior alone.
+        held, contains = meta.get("std", "posterior"), setup.std_contains
+        if held != contains and not rebuild:
+            raise ResumeError(
+                f"{store.path} was begun with bands that contain: {held}; now they contain: {contains} (what the space "
+                "cannot hold of the prior is in noise and bands), and a run has bands of one kind. Begin anew "
+                "(--overwrite), or have its stored readings analysed anew (--rebuild)."
+            )
         if meta.get("fingerprint") != self.fingerprint and not rebuild:
             raise ResumeError(
                 f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "
@@ -208,8 +228,7 @@ def predict(ahead: Gaussian, obs: Observation) -> tuple[FloatArray, FloatArray]:
     if obs.offset is not None:
         mean = mean + obs.offset
     G = obs.H.dot(ahead.root)
-    assert obs.std is not None
-    return mean, np.sqrt(np.einsum("ij,ij->i", G, G) + np.square(obs.std))
+    return mean, np.sqrt(np.einsum("ij,ij->i", G, G) + obs.noise_variance)
 
 
 def unknown_std(model: Model, belief: Gaussian) -> FloatArray | None:

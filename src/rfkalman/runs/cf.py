@@ -202,6 +202,7 @@ def variables(maps: Maps) -> dict[str, Variable]:
 
     add("mean", "posterior mean", unit, " realization: mean")
     add("std", "posterior standard deviation", spread, " realization: standard_deviation")
+    found["std"].attrs["comment"] = "; ".join(filter(None, (_contents(maps), found["std"].attrs.get("comment"))))
     if maps.level is not None:
         for end in ("lower", "upper"):
             add(end, f"{end} end of the central {100 * maps.level:g} % credible interval", unit)
@@ -214,6 +215,11 @@ def variables(maps: Maps) -> dict[str, Variable]:
         attrs = {"long_name": f"probability that {labels.field} exceeds the threshold", "units": "1"}
         found["exceedance"] = Variable(("threshold", *dims), attrs | {"cell_methods": "time: point"})
     return found
+
+
+def _contents(maps: Maps) -> str:
+    """What every band is made of."""
+    return f"std contains: {maps.setup.std_contains}"
 
 
 def bands(maps: Maps) -> dict[str, dict[str, str]]:
@@ -252,7 +258,9 @@ def global_attributes(maps: Maps, crs: int | None = None) -> dict[str, str]:
         "source": f"{program()}: Kalman filter of a linear partial differential equation with sensor readings",
         "history": history,
         "comment": "mean and std are of the field given all readings up to each time; after the last analysis they are "
-        "a forecast. Points outside the domain are NaN.",
+        f"a forecast. {_contents(maps)} (posterior: what the readings leave open; unresolved: what the space of the "
+        "filter cannot hold). Points outside the domain are NaN.",
+        "std_contains": setup.std_contains,
         "configuration_sha256": setup.hash,
         "problem": setup.toml,
     }

@@ -398,6 +398,7 @@ def _write_tables(maps: Maps, target: Path, crs: int | None, begin: Begin, progr
             "dc:title": facts["title"],
             "dc:source": facts["source"],
             "dc:provenance": facts["history"],
+            "dc:description": facts["comment"],
             "tables": [
                 {"url": place.name, "tableSchema": {"columns": columns[kind]}}
                 for place, kind in zip(targets, rows, strict=True)
@@ -422,7 +423,7 @@ def _columns(maps: Maps) -> dict[str, list[dict[str, str]]]:
     held = {name: places[name].attrs for name in cf.axis_names(labels.axes)} | cf.bands(maps)
     unit, spread = cf.udunits(labels.unit)[0], held["std"]["units"]
     return {
-        "": [when, *(column(name, attrs["long_name"], attrs["units"]) for name, attrs in held.items())],
+        "": [when, *(column(name, _about(attrs), attrs["units"]) for name, attrs in held.items())],
         "_sensors": [
             when,
             column("sensor", "name of the sensor", kind="string"),
@@ -439,6 +440,11 @@ def _columns(maps: Maps) -> dict[str, list[dict[str, str]]]:
             column("std", "posterior standard deviation"),
         ],
     }
+
+
+def _about(attrs: Mapping[str, str]) -> str:
+    """What a column is, and what else is said of it."""
+    return "; ".join(attrs[key] for key in ("long_name", "comment") if key in attrs)
 
 
 def _map_rows(maps: Maps, progress: Progress) -> Iterator[Texts]:

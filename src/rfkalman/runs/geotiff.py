@@ -91,6 +91,7 @@ def described(maps: Maps, t_ns: int) -> Tag:
         "FIELD": labels.field,
         "TIME": moment(t_ns, setup.clock),
         "CONFIGURATION_SHA256": setup.hash,
+        "STD_CONTAINS": setup.std_contains,
     }
     lines = [f'<Item name="{name}">{_ascii(value)}</Item>' for name, value in items.items()]
     for i, (name, attrs) in enumerate(bands(maps).items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from ..core.show import Shown
 from ..domains.base import Domain
 from ..io.timestamps import instants
 from ..job import Setup
-from ..model.field import exceedance, moments
+from ..model.field import exceedance
 from ..space.space import Basis
 from ..statespace.values import half_width
 from .record import RunRecord
@@ -163,7 +163,7 @@ class Maps:
         self._half_width = None if level is None else half_width(level)
         self.times_ns = chosen_times(times, record, setup)
         self.grid = make_grid(setup.space.pde.domain, plan.resolution if resolution is None else resolution)
-        self._kept: list[tuple[slice, FloatArray]] | None = None
+        self._kept: list[tuple[slice, list[FloatArray]]] | None = None
         size = int(np.prod(self.grid.shape))
         #: Numbers of all maps of one time.
         self.per_time = size * (2 + self.thresholds.size + (0 if level is None else 2))
@@ -180,8 +180,8 @@ class Maps:
         """At the points in the domain: mean, std, lower, upper (n,) and exceedance (n_thresholds, n), where wanted."""
         field = self.record.field_at(t_ns)
         mean, std = np.empty((2, self.grid.places.size))
-        for some, Psi in self._basis_values(field.basis):
-            mean[some], std[some] = moments(Psi, field.belief)
+        for some, values in self._basis_values(field.bases):
+            mean[some], std[some] = field.moments(values)
         found = {"mean": mean, "std": std}
         if self._half_width is not None:
             half = self._half_width * std
@@ -190,10 +190,11 @@ class Maps:
             found["exceedance"] = exceedance(mean, std, self.thresholds)
         return found
 
-    def _basis_values(self, basis: Basis) -> Iterable[tuple[slice, FloatArray]]:
+    def _basis_values(self, bases: Sequence[Basis]) -> Iterable[tuple[slice, list[FloatArray]]]:
         places = self.grid.places
-        made = ((some, basis(self.grid.points(places[some]))) for some in row_blocks(places.size, _ROWS))
-        if places.size * basis.rank > _KEPT:
+        blocks = ((some, self.grid.points(places[some])) for some in row_blocks(places.size, _ROWS))
+        made = ((some, [basis(x) for basis in bases]) for some, x in blocks)
+        if places.size * sum(basis.rank for basis in bases) > _KEPT:
             return made
         if self._kept is None:
             self._kept = list(made)

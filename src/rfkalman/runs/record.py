@@ -255,15 +255,26 @@ class RunRecord(Shown):
         off = value - float(h.dot(belief.mean)) - (0.0 if obs.offset is None else float(obs.offset[0]))
         initial, root = self._filter.initial.root, belief.root
         before, seen = float(np.linalg.norm(h.dot(initial))), h.dot(root)
-        wanted, has = min(abs(off) / WIDTH, _WIDEST * before), float(np.linalg.norm(seen))
-        if wanted <= has:
+        # What the space cannot hold is in the band already, and no column of the root can change it.
+        first, rest = self._beyond(sensor, NEVER), self._beyond(sensor, t_ns)
+        wanted, has = min(abs(off) / WIDTH, _WIDEST * math.hypot(before, first)), float(np.linalg.norm(seen))
+        if wanted <= math.hypot(has, rest):
             return belief
+        wanted = math.sqrt(wanted * wanted - rest * rest)
         if has > _CERTAIN * before:
             column = root.dot(seen) * (math.sqrt(wanted * wanted - has * has) / (has * has))
         else:
             # A belief that is certain here has no direction of its own: the one before any reading.
             column = initial.dot(h.dot(initial)) * (wanted / (before * before))
         return Gaussian(belief.mean, np.column_stack([root, column]))
+
+    def _beyond(self, sensor: int, t_ns: int) -> float:
+        """Standard deviation, at the place of a sensor, of what the space cannot hold."""
+        law = self.setup.model.unresolved
+        if law is None:
+            return 0.0
+        t = self.setup.model.start if t_ns == NEVER else self.setup.clock.to_model(t_ns)
+        return math.sqrt(float(law.covariance(self.setup.functional([sensor]), t)[0, 0]))
 
     def consistency(self) -> Consistency:
         """How the readings lie in the bands that were predicted before they were read."""

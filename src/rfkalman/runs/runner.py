@@ -437,7 +437,7 @@ class Runner:
         store, setup, versions = self.store, self.setup, json.dumps(_versions())
         store.look_over(rebuilding=rebuild)
         meta = store.meta()
-        coordinates = {"fingerprint": self._filter.fingerprint, "versions": versions}
+        coordinates = {"fingerprint": self._filter.fingerprint, "std": setup.std_contains, "versions": versions}
         if "hash" not in meta:
             with store.transaction():
                 started = {"hash": setup.hash, "configuration": setup.configuration}

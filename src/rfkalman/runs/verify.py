@@ -75,6 +75,13 @@ def verify(
 def _differences(store: Store, filter_: BatchFilter) -> Iterator[str]:
     """One text per analysis: empty where the computation gives the stored bits."""
     meta = store.meta()
+    held, contains = meta.get("std", "posterior"), filter_.setup.std_contains
+    if held != contains:
+        yield (
+            f"{store.path} was begun with bands that contain: {held}; now they contain: {contains}, so its analyses "
+            "cannot be compared here; --overwrite begins anew, --rebuild analyses the readings anew."
+        )
+        return
     if meta.get("fingerprint") != filter_.fingerprint:
         yield (
             f"{store.path} was written in other coordinates than this machine computes (another linear-algebra "

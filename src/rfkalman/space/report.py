@@ -53,6 +53,10 @@ class SpaceReport(Told):
         Whether the features satisfy the boundary condition.
     smallest_floor : float
         The smallest floor the features' quadrature can carry.
+    equation : float or None
+        How far the space strays from its own equation, judged by a richer one; None until a model was built on it.
+    added : list of str
+        What was added to the features asked for because the problem declares it.
     notes : list of str
         What was noticed when the domain was read (turned cells, dropped coordinates).
     """
@@ -83,6 +87,8 @@ class SpaceReport(Told):
     mixed_corners: int
     is_conforming: bool
     smallest_floor: float
+    equation: float | None
+    added: list[str]
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,6 +122,9 @@ class SpaceReport(Told):
             )
         if self.peclet:
             lines.append(f"  transport   Peclet number of the space {self.peclet:.2g}")
+        if self.equation is not None:
+            lines.append(f"  equation    followed to {100 * self.equation:.2g} % (judged by a richer space)")
+        lines += [f"  added       {text}" for text in self.added]
         lines += [f"  note        {text}" for text in self.notes]
         lines += [f"  warning     {text}" for text in self.warnings] or ["  warnings    none"]
         return "\n".join(lines)
@@ -134,7 +143,7 @@ class SpaceReport(Told):
             f"features with kinks limit the quadrature: floors below {self.smallest_floor:g} keep its error": (
                 self.mass_floor < self.smallest_floor
             ),
-            "leverage far above the rank: the basis peaks, usually at an unconstrained boundary": (
+            "leverage far above the rank: the basis peaks, usually at an unconstrained boundary or an interface": (
                 self.leverage > 10 * self.rank
             ),
             f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "

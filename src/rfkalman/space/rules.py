@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..domains import Rule
+from ..domains import Box, Rule
 from ..domains.pieces import Pieces
 from ..features.base import FeatureMap
 from ..physics.conditions import Dirichlet
@@ -12,15 +12,28 @@ from ..physics.pde import LinearPDE
 def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
-    """The quadrature of this order; on boxes cut at jumps of coefficients, seams of patches and ``breaks``."""
-    return pde.domain.quadrature(order, aligned_breaks(pde, features, breaks))
+    """The quadrature of this order, cut at jumps of coefficients, seams of patches, kinks and ``breaks``."""
+    lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
+    return pde.domain.crowded(order, lines, towards) if any(towards) else pde.domain.quadrature(order, lines)
+
+
+def check_rule(
+    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
+) -> Rule:
+    """Another rule, on which :func:`aligned_rule` is judged."""
+    lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
+    if any(towards):
+        return pde.domain.crowded(order, lines, towards, check=True)
+    return pde.domain.check_quadrature(order, lines)
 
 
 def aligned_breaks(
     pde: LinearPDE, features: FeatureMap, breaks: tuple[tuple[float, ...], ...] = ()
 ) -> list[list[float]] | None:
-    """Coordinates inside the box at which a coefficient or all features lose smoothness, and ``breaks``."""
-    found = [set(axis.tolist()) for axis in features.breaks]
+    """Coordinates inside the bounding box at which a coefficient or all features lose smoothness, and ``breaks``."""
+    # Seams of patches are worth a cut where the rule is a product; elsewhere it would have far more points.
+    own = features.breaks if isinstance(pde.domain, Box) else features.kinks
+    found = [set(axis.tolist()) for axis in own]
     for more in (pde.breaks, breaks):
         for axis, cuts in zip(found, more or ((),) * len(found), strict=True):
             axis.update(cuts)
@@ -32,7 +45,7 @@ def aligned_breaks(
 
 
 def roots(pde: LinearPDE, features: FeatureMap) -> Pieces:
-    """The domain in pieces, on boxes cut where a coefficient jumps or all features lose smoothness."""
+    """The domain in pieces, cut where a coefficient jumps or all features lose smoothness."""
     return pde.domain.pieces(aligned_breaks(pde, features))
 
 

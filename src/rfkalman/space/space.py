@@ -30,7 +30,7 @@ from ..domains.base import require_inside
 from ..domains.pieces import Refinement
 from ..features.base import FeatureMap
 from ..physics.coefficients import scaled
-from ..physics.conditions import TimeSeries, Unknown
+from ..physics.conditions import Dirichlet, TimeSeries, Unknown
 from ..physics.pde import LinearPDE
 from ..physics.sources import Bump, Shape, Source
 from ..statespace.values import Forcing, Generator, Series
@@ -38,8 +38,8 @@ from . import galerkin
 from .galerkin import Term
 from .loads import Drivers, EdgeLoad, SourceLoad, fine_order, is_function, judge_load, warn_if_unresolved
 from .report import SpaceReport
-from .rules import aligned_rule, roots, traced_parts
-from .traces import EdgeIntegral, Lift, Part, UnknownShape, natural_entries, natural_shape
+from .rules import aligned_breaks, aligned_rule, roots, traced_parts
+from .traces import EdgeIntegral, Lift, Modes, Part, UnknownShape, correlated_modes, natural_entries, natural_shape
 
 _EVALUATION_ROWS = 16384
 
@@ -166,6 +166,8 @@ class WhitenedSpace(Basis):
         Quadrature points per axis.
     breaks : tuple of tuple of float
         Where the quadrature is cut along each axis beside the jumps of coefficients and the seams of features.
+    added : tuple of str
+        What was added to the features asked for, and why.
 
     Examples
     --------
@@ -187,7 +189,10 @@ class WhitenedSpace(Basis):
     mass_floor: float
     floor_candidates: tuple[float, ...]
     health: Mapping[str, float]
+    added: tuple[str, ...] = ()
     _spaces: dict[tuple[float, ...], WhitenedSpace] = field(default_factory=dict, repr=False)
+    #: What was built once upon this space and is kept with it, such as its richer twin.
+    _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", MappingProxyType(dict(self.health)))
@@ -332,18 +337,34 @@ class WhitenedSpace(Basis):
         resolution2 = np.pi**2 / float(np.linalg.eigvalsh(self.gradient_form)[-1])
         return Lift(self._lifted_parts(), self.trace_rows, self.strengths, resolution2 * energy)
 
-    def unknowns(self) -> tuple[UnknownShape, ...]:
-        """Where the unknowns of the PDE act: boundary values, and strengths of sources."""
+    def unknowns(self, like: WhitenedSpace | None = None) -> tuple[UnknownShape, ...]:
+        """Where the unknowns of the PDE act: boundary values, and strengths of sources.
+
+        ``like`` another space of the same PDE: values along a part are then amplitudes of the same functions there.
+        """
+        known = self.modes if like is None else like.modes
         lift = self.lift()
-        shapes = [] if lift is None else lift.shapes()
+        shapes = [] if lift is None else lift.shapes(known)
         for name, value, weight in self._natural_values():
             if isinstance(value, Unknown):
                 part = Part(name, value, weight, self._edge(name))
-                shapes.append(natural_shape(self.features, self.frame.transform, part, self.memory))
+                shapes.append(natural_shape(self.features, self.frame.transform, part, known[name], self.memory))
         for source, load in self._source_loads:
             if isinstance(source.strength, Unknown):
                 shapes.append(UnknownShape(source.name, source.strength, None, load[:, None]))
         return tuple(shapes)
+
+    @cached_property
+    def modes(self) -> dict[str, Modes]:
+        """Of every part with an unknown value: the functions along it whose amplitudes are the unknowns."""
+        natural = {name: value for name, value, _ in self._natural_values()}
+        values = natural | {name: c.value for name, c in self.pde.conditions.items() if isinstance(c, Dirichlet)}
+        unknown = {name: value for name, value in values.items() if isinstance(value, Unknown)}
+        found = {}
+        for name, value in unknown.items():
+            x, w, _ = galerkin.gathered(self._edge(name).blocks(65536))
+            found[name] = correlated_modes(x, w, value.length)
+        return found
 
     def _natural_values(self) -> list[tuple[str, Any, float]]:
         """Parts with a flux or an ambient, its value, and the weight of its integral."""
@@ -357,7 +378,9 @@ class WhitenedSpace(Basis):
         return [Part(name, conditions[name].value, 1.0 / total, rule) for name, rule in rules.items()]
 
     def _edge(self, name: str, order: tuple[int, ...] | None = None) -> BoundaryRule:
-        return self.pde.domain.boundary_rule(name, self.order if order is None else order)
+        # Files from before there were additions hold as many trace rows as an uncut rule has points.
+        lines = aligned_breaks(self.pde, self.features, self.breaks) if self.added else None
+        return self.pde.domain.boundary_rule(name, self.order if order is None else order, lines)
 
     def with_coefficients(self, values: Mapping[str, float]) -> WhitenedSpace:
         """The same basis under other coefficient values; no re-assembly, O(r^3).
@@ -376,7 +399,7 @@ class WhitenedSpace(Basis):
         if key not in self._spaces:
             terms = tuple(replace(t, value=v) for t, v in zip(self.terms, key, strict=True))
             pde = _with_values(self.pde, self.coefficients, dict(zip(self.coefficients, key, strict=True)))
-            changed = replace(self, pde=pde, terms=terms, _spaces={})
+            changed = replace(self, pde=pde, terms=terms, _spaces={}, _kept={})
             while len(self._spaces) >= 16:
                 self._spaces.pop(next(iter(self._spaces)))
             self._spaces[key] = diagonalised(changed)
@@ -418,6 +441,8 @@ class WhitenedSpace(Basis):
             mixed_corners=int(self.health["mixed_corners"]),
             is_conforming=bool(self.health["conforming"]),
             smallest_floor=self.features.smallest_floor,
+            equation=self._kept.get("equation"),
+            added=list(self.added),
             notes=list(getattr(self.pde.domain, "notes", ())),
         )
 
@@ -441,6 +466,7 @@ def diagonalised(space: WhitenedSpace) -> WhitenedSpace:
         form=frozen(symmetrise(U.T @ space.form @ U)),
         unit_load=frozen(U.T @ space.unit_load),
         _spaces={},
+        _kept={},
     )
 
 

@@ -8,7 +8,7 @@ derivative of the data is ever needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..core.checks import FloatArray, frozen
 from ..core.errors import ValueRangeError
 from ..core.show import Shown
 from ..domains import BoundaryRule, Domain
+from ..domains.base import Breaks
 from ..features.base import FeatureMap
 from ..physics.conditions import TimeSeries, Unknown, Value, evaluate
 from ..statespace.values import Forcing, Series, union
@@ -30,6 +31,10 @@ ABSURD_LIFT = 10.0
 #: mixed conditions 1e-6 pulls weak directions to the harmonic extension (error 2.5e-4 instead of 2e-6, pentagon).
 _STIFFNESSES = (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _TIMES_AT_ONCE = 4096
+
+
+#: Functions along a boundary part: points (n, d) in, (n, k) out.
+Modes = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -189,12 +194,12 @@ class Lift:
             total += float(series(np.array([t]))[0]) * series.push
         return np.asarray(self._solves[self._level] @ total)
 
-    def shapes(self) -> list[UnknownShape]:
+    def shapes(self, modes: Mapping[str, Modes]) -> list[UnknownShape]:
         """How the unknown values on the parts are lifted; each of their modes with its own alpha."""
         found = []
-        for part, x, w, block in self._entries:
+        for part, x, _, block in self._entries:
             if isinstance(part.value, Unknown):
-                data = [block.T @ mode for mode in correlated_modes(x, w, part.value.length).T]
+                data = [block.T @ mode for mode in modes[part.name](x).T]
                 columns = [self._solves[int(self._levels(b[None])[0])] @ b for b in data]
                 found.append(UnknownShape(part.name, part.value, frozen(np.stack(columns, axis=1)), None))
         return found
@@ -272,32 +277,31 @@ class UnknownShape(Shown):
     load: FloatArray | None
 
 
-def natural_shape(features: FeatureMap, T: FloatArray, part: Part, memory: float) -> UnknownShape:
+def natural_shape(features: FeatureMap, T: FloatArray, part: Part, modes: Modes, memory: float) -> UnknownShape:
     """The load of an unknown flux or ambient on one part: constant along it, or correlated over ``length``."""
     assert isinstance(part.value, Unknown)
     x, w, Psi = galerkin.gathered(galerkin.whitened_blocks(features, T, part.rule, memory))
-    modes = correlated_modes(x, w, part.value.length)
-    load = Psi.T @ ((part.weight * w)[:, None] * modes)
+    load = Psi.T @ ((part.weight * w)[:, None] * modes(x))
     return UnknownShape(part.name, part.value, None, frozen(load))
 
 
-def correlated_modes(x: FloatArray, w: FloatArray, length: float | None) -> FloatArray:
-    """Functions on points whose random combination has unit variance and this correlation length, (n, k).
+def correlated_modes(x: FloatArray, w: FloatArray, length: float | None) -> Modes:
+    """Functions of points (n, d) -> (n, k) whose random combination has unit variance and this correlation length.
 
     Karhunen-Loeve modes of exp(-|x - x'|^2 / (2 length^2)), cut at a millionth of
     the variance; without a length or on a single point, the constant 1. Found on at most a thousand
-    of the points and extended to the others by the kernel (Nystrom).
+    of the given points and extended to any others by the kernel (Nystrom).
     """
     if length is None or len(x) == 1:
-        return np.ones((len(x), 1))
+        return lambda points: np.ones((len(points), 1))
     some = slice(None, None, max(1, -(-len(x) // 1000)))
     root = np.sqrt(w[some] * (w.sum() / w[some].sum()))
     kernel = root[:, None] * _correlation(x[some], x[some], length) * root
     values, vectors = np.linalg.eigh(kernel)
     values, vectors = values[::-1], vectors[:, ::-1]
     k = int((np.cumsum(values) <= (1.0 - 1e-6) * values.sum()).sum()) + 1
-    extended = _correlation(x, x[some], length) * root @ (vectors[:, :k] / np.sqrt(values[:k]))
-    return np.asarray(extended)
+    weights, at = vectors[:, :k] / np.sqrt(values[:k]), x[some]
+    return lambda points: np.asarray(_correlation(points, at, length) * root @ weights)
 
 
 def _correlation(a: FloatArray, b: FloatArray, length: float) -> FloatArray:
@@ -305,9 +309,11 @@ def _correlation(a: FloatArray, b: FloatArray, length: float) -> FloatArray:
     return np.asarray(np.exp(-0.5 * separation / length**2))
 
 
-def boundary_rules(domain: Domain, names: Sequence[str], order: tuple[int, ...]) -> dict[str, BoundaryRule]:
-    """A rule for each of these parts."""
-    return {name: domain.boundary_rule(name, order) for name in names}
+def boundary_rules(
+    domain: Domain, names: Sequence[str], order: tuple[int, ...], breaks: Breaks | None = None
+) -> dict[str, BoundaryRule]:
+    """A rule for each of these parts, cut at the breaks."""
+    return {name: domain.boundary_rule(name, order, breaks) for name in names}
 
 
 def _lifting(strengths: FloatArray, energy: FloatArray, alpha: float) -> FloatArray:

@@ -23,11 +23,12 @@ from ..core.show import Shown
 from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import bandwidth_of, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
+from ..features.enrichments import enriched
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .rules import aligned_breaks, aligned_rule, traced_parts
+from .rules import aligned_breaks, aligned_rule, check_rule, traced_parts
 from .space import WhitenedSpace, diagonalised
 from .traces import boundary_rules
 
@@ -109,6 +110,7 @@ def whiten(
     trace_eps: float | None = None,
     memory: float = MEMORY,
     spectrum: SpectrumRoute = svd_spectrum,
+    enrich: bool = True,
 ) -> WhitenedSpace:
     """Bind features to the domain of a PDE and build the whitened space.
 
@@ -141,6 +143,9 @@ def whiten(
         Budget in bytes for the arrays of assembly.
     spectrum : callable
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
+    enrich : bool
+        Add to a recipe what the problem declares and smooth features cannot follow: kinks at interfaces, corners,
+        holes. The report lists what was added and why. A bound feature map is taken as it is.
 
     Examples
     --------
@@ -156,6 +161,9 @@ def whiten(
             f"features must be a recipe such as bubble(GaussianRFF(200, 0.2)); got {type(features).__name__}."
         )
     domain = pde.domain
+    added: tuple[str, ...] = ()
+    if isinstance(features, Recipe) and enrich and not nonconforming:
+        features, added = enriched(pde, features)
     bound = features if isinstance(features, FeatureMap) else features.bind(domain)
     if not (np.array_equal(bound.lower, domain.lower) and np.array_equal(bound.side, domain.side)):
         raise ValueRangeError(
@@ -175,7 +183,7 @@ def whiten(
             f"mass_floor must lie in [0, 1) and keeps nothing at {floor:g}: it is a fraction of the largest mass "
             "eigenvalue. 1e-6 reproduces the paper, 1e-12 is the default."
         )
-    counts = _orders(pde, bound, floor, order)
+    counts = rule_order(pde, bound, floor) if order is None else per_axis("order", order, domain.dimension)
     cuts = _cuts(domain, breaks)
     if order is None:
         _require_affordable(domain, features, bound.n_features, counts)
@@ -188,7 +196,7 @@ def whiten(
     full = spectrum(bound, rule, floor, memory)
     if not full.values[0] > 0.0:
         raise FloorError("every feature vanishes on the domain, so the floor keeps nothing; check the features.")
-    check = _check_rule(pde, bound, counts, cuts)
+    check = check_rule(pde, bound, counts, cuts)
     if grid is not None:
         floor = _choose_floor(grid, full, bound, rule, check, memory)
     T = full.transform(floor)
@@ -214,12 +222,14 @@ def whiten(
             QuadratureWarning,
             stacklevel=2,
         )
+    lines = aligned_breaks(pde, bound, cuts) if added else None
     strengths, rows, eps, r = np.zeros(0), np.zeros((0, 0)), 0.0, T.shape[1]
     if traced:
         eps = _usual_trace(domain, traced, counts) if trace_eps is None else as_number("trace_eps", trace_eps)
         if not 0.0 < eps < 1.0:
             raise ValueRangeError(f"trace_eps must lie in (0, 1), such as 1e-2: it is an rms trace; got {eps:g}.")
-        split = galerkin.trace_split(bound, T, list(boundary_rules(domain, traced, counts).values()), eps, memory)
+        held = boundary_rules(domain, traced, counts, lines)
+        split = galerkin.trace_split(bound, T, list(held.values()), eps, memory)
         r = split.kept.shape[1]
         if r == 0:
             raise FloorError(
@@ -228,7 +238,7 @@ def whiten(
             )
         T, strengths, rows = T @ np.hstack([split.kept, split.lifts]), split.strengths, split.rows
     exchanging = [name for name, condition in pde.conditions.items() if condition.exchange is not None]
-    edges = boundary_rules(domain, exchanging, counts)
+    edges = boundary_rules(domain, exchanging, counts, lines)
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
     health["mixed_corners"] = float(_mixed_corners(pde))
@@ -252,6 +262,7 @@ def whiten(
             memory=float(memory),
             health=health,
             breaks=cuts,
+            added=added,
         )
     )
     space.lift()  # boundary values that no field of this space can follow are refused now
@@ -264,18 +275,11 @@ def _cuts(domain: Domain, breaks: Sequence[ArrayLike] | None) -> tuple[tuple[flo
         return ()
     if not domain.aligns or len(breaks) != domain.dimension:
         raise ValueRangeError(
-            f"breaks cuts the quadrature of a box, one list of coordinates per axis; got {len(breaks)} for a "
-            f"{type(domain).__name__} of {domain.dimension} dimension(s)."
+            f"breaks cuts the quadrature, but not curved cells, at one list of coordinates per axis; got {len(breaks)} "
+            f"for a {type(domain).__name__} of {domain.dimension} dimension(s)."
         )
     lines = [as_finite(f"breaks[{i}]", np.atleast_1d(line), (None,)) for i, line in enumerate(breaks)]
     return tuple(tuple(np.unique(line).tolist()) for line in lines)
-
-
-def _check_rule(
-    pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], cuts: tuple[tuple[float, ...], ...]
-) -> Rule:
-    """Another rule than ``_rule``, on which the first one is judged."""
-    return pde.domain.check_quadrature(order, aligned_breaks(pde, features, cuts))
 
 
 def _require_conforming(
@@ -352,10 +356,9 @@ def _require_periodic(pde: LinearPDE, features: FeatureMap, part: str, partner: 
         )
 
 
-def _orders(pde: LinearPDE, features: FeatureMap, floor: float, order: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    if order is not None:
-        return per_axis("order", order, pde.domain.dimension)
-    counts = pde.domain.order(features.bandwidth(floor, aligned=pde.domain.aligns))
+def rule_order(pde: LinearPDE, features: FeatureMap, floor: float) -> tuple[int, ...]:
+    """Quadrature points per axis that features kept down to a mass floor ask for."""
+    counts = pde.domain.order(features.bandwidth(floor, aligned=isinstance(pde.domain, Box)))
     # N_c >= 2 M: fewer points than features cannot tell them apart.
     while np.prod(counts, dtype=float) < 2 * features.n_features:
         counts = tuple(n + 1 for n in counts)
@@ -476,7 +479,7 @@ def _remedy(
         if rule.n_points < 2 * features.n_features:
             continue
         T = route(features, rule, floor, memory).transform(floor)
-        if _defect(features, T, _check_rule(pde, features, trial, cuts), memory) <= ETA_WARN:
+        if _defect(features, T, check_rule(pde, features, trial, cuts), memory) <= ETA_WARN:
             return f"order={max(trial)} would do."
     return f"No order up to {max(trial)} would do at this floor; raise mass_floor."
 

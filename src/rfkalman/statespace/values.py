@@ -455,6 +455,14 @@ class Observation(Shown):
         return frozen(np.diag(np.broadcast_to(np.square(self.std), (self.n_obs,))))
 
     @property
+    def noise_variance(self) -> FloatArray:
+        """The diagonal of R, (N_o,): the noise of each reading by itself."""
+        if self.factor is not None:
+            return frozen(np.einsum("ij,ij->i", self.factor, self.factor))
+        assert self.std is not None
+        return frozen(np.broadcast_to(np.square(self.std), (self.n_obs,)).copy())
+
+    @property
     def log_det_noise(self) -> float:
         """log det R."""
         if isinstance(self.std, float):

@@ -17,6 +17,7 @@ from . import (
     leverage,
     quadrature,
     scaling,
+    two_spaces,
     whitening_slopes,
 )
 from .base import Effort, Experiment, Outcome
@@ -34,6 +35,7 @@ EXPERIMENTS: tuple[Experiment, ...] = tuple(
         boundary_bases,
         advection,
         all_methods,
+        two_spaces,
     )
 )
 

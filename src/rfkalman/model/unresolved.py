@@ -1,0 +1,276 @@
+"""What a space cannot hold, as a law in time: it enters the noise of readings and every band.
+
+The field has a law before any reading: prior, process noise and unknowns,
+carried by the equation. The richer twin W of a space V carries it, and so does
+V, from the same random numbers; with S and SV the roots of the two laws,
+
+    D(x, t) = Psi_W(x) S(t) - Psi_V(x) SV(t)
+
+is what V misses: directions it does not have, and its own error in following the
+equation. A reading is then H z + D omega + noise. No variances are
+subtracted, so nothing can become negative.
+
+D is computed on nodes in time that grow by sqrt 2, and its covariance is
+interpolated between them: what it is at a time depends on that time alone, not on
+the times somebody asked for before. A run that stops and goes on, a late reading
+and a replay therefore see the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import block_diag, svd
+
+from ..core.checks import FloatArray, as_finite, frozen
+from ..core.errors import DefinitenessError, ValueRangeError
+from ..core.linalg import compress_root
+from ..core.show import Shown
+from ..propagators import Exponential
+from ..space.space import Basis, WhitenedSpace
+from ..space.twin import Twin
+from ..statespace.values import Generator, LinearStep
+from .field import Beyond
+from .sensors import Functional
+from .unknowns import BoundBlock, joined
+
+#: The first node, in units of the fastest decay; the next ones follow by factors of sqrt 2.
+_FIRST = 0.05
+#: Columns of D weaker than this beside the strongest are left out.
+_WEAK = 1e-4
+#: A law has settled after this many times of its slowest decay: e^-16 of a variance is left to change. Rates below
+#: _STILL of the fastest are none at all.
+_SETTLED, _STILL = 8.0, 1e-12
+#: A field of this size is no number any more, once it is squared.
+_BEYOND = 1e100
+#: Sensors whose rows are remembered.
+_REMEMBERED, _NUMBERS = 32, 1 << 25
+
+
+class Carried(NamedTuple):
+    """Fields carried by a space and by its twin."""
+
+    error: float  #: largest rms difference beside the field
+    time: float  #: after which about half of the variance is left
+    before: FloatArray  #: the fields at the start, in the coefficients of the twin
+    after: FloatArray  #: and then
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Unresolved(Shown):
+    """The law of what a space V cannot hold of the field, as fields of a richer basis W.
+
+    Attributes
+    ----------
+    basis : Basis
+        W with its lifts, R directions.
+    overlap : (r, R) array
+        V with its lifts in W.
+    generator : Generator
+        Of the joint state: coefficients in W, coefficients in V, then the unknowns that push both.
+    initial : (n, p) array
+        Root of the law of the joint state at the start.
+    rich, own : (R, n) and (r, n) arrays
+        From the joint state to coefficients in the two frames.
+    sizes : (int, int)
+        How many components of the joint state are coefficients in W, and in V.
+    start, first, settled : float
+        When the law begins, the time from there to the first node, and that after which it no longer changes.
+    """
+
+    basis: Basis
+    overlap: FloatArray
+    generator: Generator
+    initial: FloatArray
+    rich: FloatArray
+    own: FloatArray
+    sizes: tuple[int, int]
+    start: float
+    first: float
+    settled: float
+    _nodes: dict[int, FloatArray] = field(default_factory=dict, init=False)
+    _chains: dict[int, LinearStep] = field(default_factory=dict, init=False)
+    _rows: dict[object, FloatArray] = field(default_factory=dict, init=False)
+    _grams: dict[object, FloatArray] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        n, R = self.generator.dim, self.basis.rank
+        r = len(self.own)
+        shapes = {"overlap": (r, R), "initial": (n, None), "rich": (R, n), "own": (r, n)}
+        for name, shape in shapes.items():
+            as_finite(name, getattr(self, name), shape)
+
+    def columns(self, t: float) -> FloatArray:
+        """D at a time as coefficients in W, (R, q)."""
+        j, share = self.between(t)
+        parts = [(1.0 - share, j), (share, j + 1)]
+        return np.hstack([math.sqrt(weight) * self._node(i) for weight, i in parts if weight > 0.0])
+
+    def covariance(self, functional: Functional, t: float) -> FloatArray:
+        """Covariance of D as the sensors of a functional see it, (N, N); between nodes, fixed sensors cost little."""
+        j, share = self.between(t)
+        return (1.0 - share) * self._gram(functional, j) + (share * self._gram(functional, j + 1) if share else 0.0)
+
+    def _gram(self, functional: Functional, j: int) -> FloatArray:
+        key = (functional.key, j)
+        if key not in self._grams:
+            if functional.key not in self._rows:
+                self._rows[functional.key] = functional.matrix(self.basis)
+                _forget(self._rows)
+            D = self._rows[functional.key] @ self._node(j)
+            self._grams[key] = D @ D.T
+            _forget(self._grams)
+        return self._grams[key]
+
+    def at(self, t: float) -> Beyond:
+        """D at a time, for a field."""
+        return Beyond(self.basis, frozen(self.columns(t)))
+
+    def carried(self, smooth: FloatArray) -> Carried:
+        """How far the space strays from its own equation.
+
+        Fields that the space holds, ``smooth`` (r, p), are carried by both spaces and compared until a tenth of their
+        variance is left.
+        """
+        R, r = self.sizes
+        before = np.zeros((len(self.initial), smooth.shape[1]))
+        before[:R], before[R : R + r] = self.overlap[:r, :R].T @ smooth, smooth
+        size = start = float(np.square(self.rich @ before).sum())
+        worst, k, after, half = 0.0, 0, before, 0.0
+        while size > 0.1 * start and self.first * math.sqrt(2.0) ** k < self.settled:
+            moved = self._step(k).apply(before)
+            rich = self.rich @ moved
+            size = float(np.square(rich).sum())
+            missed = float(np.square(rich - self.overlap.T @ (self.own @ moved)).sum())
+            if size > 0.3 * start:
+                after, half = moved, self.first * math.sqrt(2.0) ** k
+            worst, k = max(worst, missed / max(size, 0.1 * start)), k + 1
+        return Carried(math.sqrt(worst), half, before[:R], after[:R])
+
+    def between(self, t: float) -> tuple[int, float]:
+        """The node at or before a time and how far the time lies on the way to the next; node 0 is the start.
+
+        Times with the same answer have the same law: all those after it has settled.
+        """
+        elapsed = min(t - self.start, self.settled) / self.first
+        if elapsed <= 1.0:
+            return 0, max(elapsed, 0.0)
+        steps = 2.0 * math.log2(elapsed)
+        return 1 + int(steps), steps - int(steps)
+
+    def _node(self, j: int) -> FloatArray:
+        if j not in self._nodes:
+            moved = self.initial
+            if j:
+                with np.errstate(all="ignore"):
+                    step = self._step(j - 1)
+                    moved = step.apply(moved)
+                if step.noise_root is not None:
+                    moved = np.hstack([moved, step.noise_root])
+            with np.errstate(all="ignore"):
+                D = self.rich @ moved - self.overlap.T @ (self.own @ moved)
+            if not np.abs(D).max(initial=0.0) < _BEYOND:
+                # Dynamics that grow beyond all numbers: the step of the space itself says so.
+                D = np.zeros((len(D), 1))
+            left, values, _ = svd(D, full_matrices=False, check_finite=False)
+            kept = values > _WEAK * values[0]
+            self._nodes[j] = frozen(left[:, kept] * values[kept])
+        return self._nodes[j]
+
+    def _step(self, k: int) -> LinearStep:
+        """The step from the start to the node k + 1, by doubling the one two nodes earlier."""
+        if k not in self._chains:
+            if k < 2:
+                dt = self.first * math.sqrt(2.0) ** k
+                self._chains[k] = Exponential().step(self.generator, self.start, self.start + dt)
+            else:
+                half = self._step(k - 2)
+                noise = half.noise_root
+                if noise is not None:
+                    noise = compress_root(np.hstack([noise, half.apply(noise)]))
+                F = half.transition
+                self._chains[k] = LinearStep(F * F if F.ndim == 1 else F @ F, None, noise)
+                self._chains.pop(k - 2)
+        return self._chains[k]
+
+
+def _forget(kept: dict[object, FloatArray]) -> None:
+    """Drop the oldest: 32 arrays, fewer large ones."""
+    largest = max(1, *(array.size for array in kept.values()))
+    while len(kept) > max(2, min(_REMEMBERED, _NUMBERS // largest)):
+        del kept[next(iter(kept))]
+
+
+def joint(
+    space: WhitenedSpace,
+    twin: Twin,
+    own: Sequence[BoundBlock],
+    rich: Sequence[BoundBlock],
+    prior: tuple[FloatArray, FloatArray],
+    noise: tuple[FloatArray, FloatArray] | None,
+    start: float,
+) -> Unresolved:
+    """The law of what ``space`` cannot hold: both spaces in one state, pushed by the same unknowns.
+
+    ``prior`` and ``noise`` are roots in the coefficients of the twin and of the space, column by column of the same
+    random numbers; ``own`` and ``rich`` the unknowns bound to each.
+    """
+    W, R, r = twin.space, twin.space.rank, space.rank
+    roots = (None, None) if noise is None else noise
+    parts = [_steady(W.generator(roots[0]), start), _steady(space.generator(roots[1]), start)]
+    if all(part.is_diagonal for part in parts):
+        drift = np.concatenate([part.drift for part in parts])
+    else:
+        drift = block_diag(*(part.A for part in parts))
+    generator = Generator(drift, None, None if noise is None else np.vstack(noise))
+    both = [
+        replace(a, push=_stacked(b.push, a.push, R, r, a.dim), readout=None, mean_push=None)
+        for a, b in zip(own, rich, strict=True)
+    ]
+    if both:
+        generator = joined(generator, both, R + r)
+    k = generator.dim - R - r
+    into_rich, into_own = np.zeros((W.frame.rank, R + r + k)), np.zeros((space.frame.rank, R + r + k))
+    into_rich[:R, :R], into_own[:r, R : R + r] = np.eye(R), np.eye(r)
+    at = R + r
+    for a, b in zip(own, rich, strict=True):
+        if a.readout is not None and b.readout is not None:
+            into_rich[R:, at : at + a.dim], into_own[r:, at : at + a.dim] = b.readout, a.readout
+        at += a.dim
+    initial = block_diag(np.vstack(prior), *(block.initial_root for block in own))
+    # Unknowns push the fields and are not pushed back: the rates of the whole are those of its parts.
+    rates = np.concatenate([_rates(drift) for drift in (*(p.drift for p in parts), *(b.drift for b in own))])
+    slowest, fastest = rates[rates > _STILL * rates.max()].min(), rates.max()
+    arrays = (frozen(initial), frozen(into_rich), frozen(into_own))
+    times = (start, _FIRST / float(fastest), _SETTLED / float(slowest))
+    return Unresolved(W.frame, twin.overlap, generator, *arrays, (R, r), *times)
+
+
+def _rates(drift: FloatArray) -> FloatArray:
+    return np.asarray(np.abs(drift if drift.ndim == 1 else np.linalg.eigvals(drift).real))
+
+
+def _stacked(rich: FloatArray | None, own: FloatArray | None, R: int, r: int, k: int) -> FloatArray | None:
+    if rich is None and own is None:
+        return None
+    return np.vstack([np.zeros((R, k)) if rich is None else rich, np.zeros((r, k)) if own is None else own])
+
+
+def _steady(generator: Generator, start: float) -> Generator:
+    """The generator with coefficients that change in time at their average: enough for an error."""
+    if generator.varying is None:
+        return replace(generator, forcing=None)
+    bends = [times for _, times in generator.factors]
+    times = np.unique(np.concatenate(bends)) if bends else start + np.linspace(0.0, 1.0, 32)
+    some = times[:: max(1, len(times) // 64)]
+    drifts = []
+    for t in some.tolist():
+        # A factor that is impossible at some time is refused when a step gets there.
+        with suppress(DefinitenessError, ValueRangeError):
+            drifts.append(generator.varying(t).A)
+    return Generator(np.mean(drifts, axis=0) if drifts else generator.A, None, generator.noise_root)
