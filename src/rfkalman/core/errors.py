@@ -25,6 +25,10 @@ RFKalmanWarning
 │   ├── ResolutionWarning the space is too coarse for the prior, the noise or the equation it was given
 │   ├── GapWarning        a gap after which nothing of the prior is left
 │   ├── GrowthWarning     the dynamics may grow
+│   ├── PecletWarning     transport is too fast for the smallest scale kept
+│   ├── JointWarning      the field is singular at a corner, an edge or a joint that no feature follows
+│   ├── BoundaryJumpWarning  boundary values jump, or vary faster than the features follow
+│   ├── SourceWarning     a source is narrower than the space resolves
 │   └── KinkWarning       fields bend at an interface that no feature follows
 ├── TimeWarning           data in time end before the gap does, or change faster than it was followed
 └── NoiseWarning          a noise level that looks like a slip
@@ -196,6 +200,22 @@ class GapWarning(SpaceWarning):
 
 class GrowthWarning(SpaceWarning):
     """The dynamics may grow, usually because something flows in through a free boundary."""
+
+
+class PecletWarning(SpaceWarning):
+    """Transport dominates the smallest scale that the space keeps: fields get layers that it cannot follow."""
+
+
+class JointWarning(SpaceWarning):
+    """The field is singular at a corner, an edge or the end of a held part, and no feature of the space is."""
+
+
+class BoundaryJumpWarning(SpaceWarning):
+    """Boundary values jump, or vary along the boundary, as the features cannot."""
+
+
+class SourceWarning(SpaceWarning):
+    """A source is narrower than what the space resolves."""
 
 
 class KinkWarning(SpaceWarning):

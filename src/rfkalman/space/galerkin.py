@@ -112,17 +112,26 @@ def block_rows(features: FeatureMap, rank: int, memory: float) -> int:
     jet, their whitened images, the QR work array, and the r x r sums.
     """
     M, d = features.n_features, features.dimension
-    per_row = 8.0 * ((4 + 2 * d) * M + (3 + 2 * d) * rank)
-    fixed = 8.0 * (6 * M * M + (d * d + 6) * rank * rank) + _SLACK
-    smallest = min(2 * M, 256)
-    if fixed + smallest * per_row > memory:
-        need = (fixed + smallest * per_row) / 1e6
+    fixed, per_row = _needs(M, rank, d)
+    if least_memory(M, rank, d) > memory:
         raise ValueRangeError(
-            f"memory is {memory / 1e6:.0f} MB but {M} features in {d} dimensions need at least {need:.0f} MB; "
-            "raise memory= or use fewer features."
+            f"memory is {memory / 1e6:.0f} MB but {M} features in {d} dimensions need at least "
+            f"{least_memory(M, rank, d) / 1e6:.0f} MB; raise memory= or use fewer features."
         )
     # Past a few thousand rows larger blocks are no faster and only evict the cache.
     return int(min((memory - fixed) / per_row, max(4096, 4 * M)))
+
+
+def least_memory(M: int, rank: int, d: int) -> float:
+    """The smallest budget in bytes with which M features in d dimensions can be assembled."""
+    fixed, per_row = _needs(M, rank, d)
+    return fixed + min(2 * M, 256) * per_row
+
+
+def _needs(M: int, rank: int, d: int) -> tuple[float, float]:
+    """Bytes needed at any rate, and for each quadrature point."""
+    fixed = 8.0 * (6 * M * M + (d * d + 6) * rank * rank) + _SLACK
+    return fixed, 8.0 * ((4 + 2 * d) * M + (3 + 2 * d) * rank)
 
 
 def svd_spectrum(features: FeatureMap, rule: Rule, floor: float, memory: float) -> Spectrum:

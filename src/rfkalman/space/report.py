@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..core.errors import (
+    BoundaryJumpWarning,
+    GrowthWarning,
+    JointWarning,
+    PecletWarning,
+    QuadratureWarning,
+    RFKalmanWarning,
+    SpaceWarning,
+)
 from ..core.show import Told
 
 
@@ -132,32 +141,66 @@ class SpaceReport(Told):
     @property
     def warnings(self) -> list[str]:
         """What its user should know, in words; empty for a healthy space."""
-        noticed = {
-            f"eta {self.eta:.1e} is visible: raise order or mass_floor": self.eta > 1e-3,
-            "a coefficient function varies faster than the quadrature resolves: raise order": self.operator_defect
-            > 1e-3,
-            "the features ignore the Dirichlet condition: this is the natural Neumann dynamics": not self.is_conforming,
-            "every feature survived the floor: the draw may under-sample its bandwidth": (
-                self.rank == self.n_features > 1
+        return [text for _, text in self.noticed]
+
+    @property
+    def noticed(self) -> list[tuple[type[RFKalmanWarning], str]]:
+        """The same with the kind of each; those of a kind of their own are Python warnings too."""
+        conditions: list[tuple[bool, type[RFKalmanWarning], str]] = [
+            (self.eta > 1e-3, QuadratureWarning, f"eta {self.eta:.1e} is visible: raise order or mass_floor"),
+            (
+                self.operator_defect > 1e-3,
+                QuadratureWarning,
+                "a coefficient function varies faster than the quadrature resolves: raise order",
             ),
-            f"features with kinks limit the quadrature: floors below {self.smallest_floor:g} keep its error": (
-                self.mass_floor < self.smallest_floor
+            (
+                not self.is_conforming,
+                SpaceWarning,
+                "the features ignore the Dirichlet condition: this is the natural Neumann dynamics",
             ),
-            "leverage far above the rank: the basis peaks, usually at an unconstrained boundary or an interface": (
-                self.leverage > 10 * self.rank
+            (
+                self.rank == self.n_features > 1,
+                SpaceWarning,
+                "every feature survived the floor: the draw may under-sample its bandwidth",
             ),
-            f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "
-            "larger trace_eps (1e-2 in three dimensions)": self.n_lifts > 3 * self.rank,
-            f"{self.mixed_corners} joint(s) of a held and a free boundary part at more than a right angle: the "
-            "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
-            "end at a corner, or map the features: rk.mapped)": self.mixed_corners > 0,
-            f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)": (
-                self.lift_misfit > 0.05
+            (
+                self.mass_floor < self.smallest_floor,
+                SpaceWarning,
+                f"features with kinks limit the quadrature: floors below {self.smallest_floor:g} keep its error",
             ),
-            f"the dynamics may grow by up to exp({self.growth:.3g} t): check the flow through Neumann parts "
-            "(inflow wants Robin with a coefficient of at least -b.n / 2)": self.growth > 0.0,
-            "advection dominates the smallest scale kept: use a smaller length_scale and more features": (
-                self.peclet > 1.0
+            (
+                self.leverage > 10 * self.rank,
+                SpaceWarning,
+                "leverage far above the rank: the basis peaks, usually at an unconstrained boundary or an interface",
             ),
-        }
-        return [text for text, holds in noticed.items() if holds]
+            (
+                self.n_lifts > 3 * self.rank,
+                SpaceWarning,
+                f"{self.n_lifts} directions went to the boundary and {self.rank} are left: use more features, or a "
+                "larger trace_eps (1e-2 in three dimensions)",
+            ),
+            (
+                self.mixed_corners > 0,
+                JointWarning,
+                f"{self.mixed_corners} joint(s) of a held and a free boundary part at more than a right angle: the "
+                "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
+                "end at a corner, or map the features: rk.mapped)",
+            ),
+            (
+                self.lift_misfit > 0.05,
+                BoundaryJumpWarning,
+                f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)",
+            ),
+            (
+                self.growth > 0.0,
+                GrowthWarning,
+                f"the dynamics may grow by up to exp({self.growth:.3g} t): check the flow through Neumann parts "
+                "(inflow wants Robin with a coefficient of at least -b.n / 2)",
+            ),
+            (
+                self.peclet > 1.0,
+                PecletWarning,
+                "advection dominates the smallest scale kept: use a smaller length_scale and more features",
+            ),
+        ]
+        return [(kind, text) for holds, kind, text in conditions if holds]

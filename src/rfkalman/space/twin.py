@@ -23,7 +23,7 @@ from ..features.enrichments.base import size_of
 from ..features.fourier import lattice_size
 from ..features.wrappers import Mixed
 from ..physics.conditions import Periodic
-from .galerkin import block_rows
+from .galerkin import block_rows, least_memory
 from .space import Basis, WhitenedSpace
 from .whitening import rule_order, whiten
 
@@ -105,7 +105,7 @@ def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
             order=tuple(int(n) for n in counts),
             breaks=space.breaks or None,
             trace_eps=space.health["trace_eps"] or None,
-            memory=max(space.memory, 200.0 * M * M),  # what so many features need at least
+            memory=max(space.memory, 1.1 * least_memory(M, M, domain.dimension)),
         )
     return Twin(twin, _overlap(space, twin.frame))
 

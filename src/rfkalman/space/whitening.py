@@ -266,6 +266,10 @@ def whiten(
         )
     )
     space.lift()  # boundary values that no field of this space can follow are refused now
+    for kind, text in space.report().noticed:
+        # What is merely a SpaceWarning was said where it was found, or asked for by name.
+        if kind not in (SpaceWarning, QuadratureWarning):
+            warnings.warn(text + ".", kind, stacklevel=2)
     return space
 
 
