@@ -65,7 +65,7 @@ _SPACE_ARRAYS: dict[str, tuple[str | None, ...]] = {
 _SPACE_VALUES = ("mass_floor", "floor_candidates", "order", "memory", "breaks", "added")
 
 #: Of the law of what a space cannot hold, what stands beside its basis.
-_UNRESOLVED = ("overlap", "generator", "initial", "rich", "own", "sizes", "start", "first", "settled")
+_UNRESOLVED = ("overlap", "generator", "initial", "rich", "own", "sizes", "start", "first", "settled", "doubt")
 
 #: Records that stand in an assimilator's state, by the name they have in a file.
 _RECORDS: dict[str, type[Any]] = {
@@ -121,11 +121,12 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
         _pack_belief(thing, arrays)
     elif isinstance(thing, Field):
         header |= {"kind": "field", "time": thing.time, "space": _pack_space(thing.space, arrays)}
-        header |= {"std": ["posterior"] if thing.beyond is None else ["posterior", "unresolved"]}
+        header |= {"std": list(thing.contains)}
         _pack_belief(thing.belief, arrays)
         if thing.beyond is not None:
             header["beyond"] = _pack_basis(thing.beyond.basis, arrays)
             arrays["beyond.columns"] = thing.beyond.columns
+            header["beyond"]["doubtful"] = thing.beyond.doubtful
     elif isinstance(thing, Assimilator):
         if not isinstance(thing.model, Model):
             raise ArchiveError(
@@ -182,7 +183,8 @@ def load(path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Mode
                 return space
             beyond = None
             if "beyond" in header:
-                beyond = Beyond(_unpack_basis(header["beyond"], arrays, space.pde), arrays["beyond.columns"])
+                basis = _unpack_basis(header["beyond"], arrays, space.pde)
+                beyond = Beyond(basis, arrays["beyond.columns"], int(header["beyond"].get("doubtful", 0)))
             return Field(space, _unpack_belief(arrays), float(header["time"]), beyond)
         if kind == "assimilator":
             own = _unpack_model(header["model"], arrays, pde, model)

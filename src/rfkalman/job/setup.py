@@ -82,11 +82,12 @@ class Setup(Shown):
 
     @property
     def std_contains(self) -> str:
-        """Of what standard deviations are made: ``"posterior"``, what the readings leave open, and ``"unresolved"``.
+        """Of what standard deviations are made: ``"posterior"``, what the readings leave open, ``"unresolved"``.
 
-        The latter is what the space cannot hold of a prior that states a law of the field.
+        The latter is what the space cannot hold of a prior that states a law of the field. ``"checker"`` is what finite
+        elements make of it otherwise, where that is visible.
         """
-        return "posterior" if self.model.unresolved is None else "posterior, unresolved"
+        return ", ".join(self.model.field(self.model.initial, self.model.start).contains)
 
     def table_format(self) -> InputPlan:
         """What ``input`` is, under its name of the first version."""

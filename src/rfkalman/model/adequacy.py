@@ -45,6 +45,8 @@ class ModelReport(Told):
     elements : float or None
         The same between the judge and finite elements, which share no feature with it; None where that was not asked:
         no coefficient varies, nothing was added for the geometry, or scikit-fem is not installed.
+    checked : bool
+        Whether what finite elements make of the field and the judge does not is in every band.
     prior, process_noise : float or None
         Share of the variance of the law that the space holds; None where the law is stated in its coefficients.
     mean_lost : float
@@ -57,6 +59,7 @@ class ModelReport(Told):
     judged_by: str
     equation: float
     elements: float | None
+    checked: bool
     prior: float | None
     process_noise: float | None
     mean_lost: float
@@ -105,8 +108,9 @@ class ModelReport(Told):
         if self.elements is not None and self.elements > EQUATION_WARN:
             found.append(
                 f"finite elements and features differ by {100 * self.elements:.2g} % in what the equation makes of a "
-                "smooth field, and no band knows it: a coefficient that jumps inside a function? Give it as layers, "
-                "inclusion or regions of a mesh, so that features can bend there; or use more features"
+                f"smooth field, and {'the band is as much wider' if self.checked else 'no band knows it'}: a "
+                "coefficient that jumps inside a function? Give it as layers, inclusion or regions of a mesh, so that "
+                "features can bend there; or use more features"
             )
         return found
 

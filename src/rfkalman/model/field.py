@@ -30,10 +30,14 @@ _NOTEBOOK = {1: 201, 2: 81, 3: 41}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Beyond(Shown):
-    """What a space cannot hold of a field: independent random fields, columns (R, q) of a richer basis."""
+    """What a space cannot hold of a field: independent random fields, columns (R, q) of a richer basis.
+
+    The last ``doubtful`` of them are what finite elements make of the field and the richer space does not.
+    """
 
     basis: Basis
     columns: FloatArray
+    doubtful: int = 0
 
     def rows(self, x: ArrayLike) -> FloatArray:
         """The fields at points, (N, q)."""
@@ -49,6 +53,7 @@ class Parts(NamedTuple):
 
     posterior: FloatArray  #: what the readings leave open of what the space can hold
     unresolved: FloatArray  #: what the space cannot hold
+    checker: FloatArray  #: what finite elements make of the field and the richer space does not
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -103,12 +108,12 @@ class Field(Shown):
     def std(self, x: ArrayLike) -> FloatArray:
         """Standard deviation of the field at points, (N,): what the readings leave open and what the space cannot hold.
 
-        :meth:`parts` gives the two.
+        :meth:`parts` gives them one by one.
         """
-        return np.hypot(*self.parts(x))
+        return _lengths(np.stack(self.parts(x), axis=-1))
 
     def parts(self, x: ArrayLike) -> Parts:
-        """Of what :meth:`std` is made: ``posterior`` and ``unresolved`` standard deviations at points, (N,) each.
+        """Of what :meth:`std` is made: ``posterior``, ``unresolved`` and ``checker``, standard deviations (N,) each.
 
         Examples
         --------
@@ -116,14 +121,20 @@ class Field(Shown):
         >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
         >>> field = rk.Model(space, rk.Sobolev(1.0, 0.05)).field(rk.Model(space, rk.Sobolev(1.0, 0.05)).initial, 0.0)
         >>> parts = field.parts([[0.5]])
-        >>> bool(parts.unresolved > 0.1), float(field.std([[0.5]])[0]) == float(np.hypot(*parts)[0])
+        >>> bool(parts.unresolved > 0.1), bool(np.isclose(field.std([[0.5]])[0] ** 2, sum(p[0] ** 2 for p in parts)))
         (True, True)
         """
         posterior = self._evaluated(lambda points: moments(self.basis(points), self.belief)[1], x)
         beyond = self.beyond
         if beyond is None:
-            return Parts(posterior, np.zeros_like(posterior))
-        return Parts(posterior, self._evaluated(lambda points: _lengths(beyond.rows(points)), x))
+            return Parts(posterior, np.zeros_like(posterior), np.zeros_like(posterior))
+        sure = beyond.columns.shape[1] - beyond.doubtful
+
+        def rest(points: FloatArray) -> FloatArray:
+            rows = beyond.rows(points)
+            return np.stack([_lengths(rows[:, :sure]), _lengths(rows[:, sure:])], axis=-1)
+
+        return Parts(posterior, *self._evaluated(rest, x).T)
 
     def cov(self, x: ArrayLike, other: ArrayLike | None = None) -> FloatArray:
         """Covariance of the field between points, (N, N) or (N, N'); grows with both, so mind the size."""
@@ -135,6 +146,13 @@ class Field(Shown):
         """Rows whose products are covariances of the field, (N, k)."""
         own = self.basis(x) @ self.belief.root
         return own if self.beyond is None else np.hstack([own, self.beyond.rows(x)])
+
+    @property
+    def contains(self) -> tuple[str, ...]:
+        """Which of its :meth:`parts` a standard deviation has."""
+        if self.beyond is None:
+            return Parts._fields[:1]
+        return Parts._fields if self.beyond.doubtful else Parts._fields[:2]
 
     @property
     def bases(self) -> tuple[Basis, ...]:

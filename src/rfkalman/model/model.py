@@ -21,11 +21,11 @@ from ..core.errors import ShapeError, ValueRangeError
 from ..core.linalg import compress_root
 from ..core.show import Shown
 from ..propagators import CachedSteps, Exponential, Propagator
-from ..space.elements import element_error
+from ..space.elements import element_error, element_modes
 from ..space.space import WhitenedSpace
 from ..space.twin import Twin, twin_of
 from ..statespace.values import Gaussian, Generator, LinearStep, Observation, as_noise_std
-from .adequacy import SMOOTHEST, ModelReport, edge_points, needs_elements, smooth_fields, warn
+from .adequacy import EQUATION_WARN, SMOOTHEST, ModelReport, edge_points, needs_elements, smooth_fields, warn
 from .field import Field
 from .priors import FromFunction, Prior, law_within
 from .sensors import Functional
@@ -124,6 +124,7 @@ class Model(Shown):
         #: What the space cannot hold of the laws it was given; None where everything is stated in its coefficients.
         self.unresolved = unresolved
         self._report: list[ModelReport] = []
+        self._carried: dict[str, Any] = {}
         #: What was stated, for a comparison with the richer space; nothing for a model from a file, which was compared.
         self._given = None if unresolved is not None else (prior, process_noise, tuple(blocks))
         if self._given is not None and any(_is_law(given) for given in (prior, process_noise, *blocks)):
@@ -337,20 +338,28 @@ class Model(Shown):
         else:
             assert self.unresolved is not None
             law = self.unresolved
-        carried = law.carried(smooth_fields(space))
-        space._kept["equation"] = carried.error
-        judge, elements = f"a space of rank {law.sizes[0]}", None
-        if self._given is not None and needs_elements(space) and carried.time > 0.0:
-            some = slice(0, SMOOTHEST)
-            elements = element_error(self.twin().space, carried.before[:, some], carried.after[:, some], carried.time)
-            judge += " and by finite elements"
+        error, elements = self._followed(law)
+        space._kept["equation"] = error
+        judge = f"a space of rank {law.sizes[0]}" + ("" if elements is None else " and by finite elements")
         first = self.field(self.initial, self.start)
         around = first.std(edge_points(space.pde.domain)).max()
         middle = float(np.median(first.std(space.pde.domain.grid(9))))
         lost, spread = 0.0, first.total_variance()
         if self._given is not None and isinstance(self._given[0], FromFunction) and spread > 0.0:
             lost = first.error(self._given[0].function) / math.sqrt(spread)
-        return ModelReport(r, judge, carried.error, elements, held[0], held[1], lost, (middle, float(around)))
+        inside = law.doubt is not None
+        return ModelReport(r, judge, error, elements, inside, held[0], held[1], lost, (middle, float(around)))
+
+    def _followed(self, law: Unresolved) -> tuple[float, float | None]:
+        """How far the space strays from its equation beside the twin, and the twin beside finite elements."""
+        if "errors" not in self._carried:
+            carried, elements = law.carried(smooth_fields(self.space)), None
+            if self._given is not None and needs_elements(self.space) and carried.time > 0.0:
+                some, W = slice(0, SMOOTHEST), self.twin().space
+                elements = element_error(W, carried.before[:, some], carried.after[:, some], carried.time)
+            self._carried["errors"] = carried.error, elements
+        found: tuple[float, float | None] = self._carried["errors"]
+        return found
 
     def _compare(
         self, prior: Prior | Gaussian, process_noise: Prior | Gaussian | None, blocks: Sequence[Block | BoundBlock]
@@ -382,6 +391,8 @@ class Model(Shown):
             noise = roots(process_noise, self.process_noise.root)
         found = joint(space, twin, kept, rich, first, noise, self.start)
         if any(_is_law(given) for given in (prior, process_noise, *blocks)):
+            if space.pde.is_symmetric and (self._followed(found)[1] or 0.0) > EQUATION_WARN:
+                found = joint(space, twin, kept, rich, first, noise, self.start, element_modes(W))
             self.unresolved, self.blocks = found, tuple(kept)
             if noise is not None and self.process_noise is not None:
                 self.process_noise = Gaussian(self.process_noise.mean, compress_root(noise[1]))

@@ -10,6 +10,10 @@ is what V misses: directions it does not have, and its own error in following th
 equation. A reading is then H z + D omega + noise. No variances are
 subtracted, so nothing can become negative.
 
+Both are made of features, and a flaw they share is in neither. Where finite
+elements find one, what they make of the law on their slowest modes is carried in
+the same state, and its difference to W stands beside D.
+
 D is computed on nodes in time that grow by sqrt 2, and its covariance is
 interpolated between them: what it is at a time depends on that time alone, not on
 the times somebody asked for before. A run that stops and goes on, a late reading
@@ -32,6 +36,7 @@ from ..core.errors import DefinitenessError, ValueRangeError
 from ..core.linalg import compress_root
 from ..core.show import Shown
 from ..propagators import Exponential
+from ..space.elements import ElementModes
 from ..space.space import Basis, WhitenedSpace
 from ..space.twin import Twin
 from ..statespace.values import Generator, LinearStep
@@ -81,6 +86,8 @@ class Unresolved(Shown):
         How many components of the joint state are coefficients in W, and in V.
     start, first, settled : float
         When the law begins, the time from there to the first node, and that after which it no longer changes.
+    doubt : (R, n) array, optional
+        From the joint state to how W and finite elements differ, as coefficients in W.
     """
 
     basis: Basis
@@ -93,8 +100,10 @@ class Unresolved(Shown):
     start: float
     first: float
     settled: float
+    doubt: FloatArray | None = None
     _nodes: dict[int, FloatArray] = field(default_factory=dict, init=False)
     _chains: dict[int, LinearStep] = field(default_factory=dict, init=False)
+    _doubts: dict[int, FloatArray] = field(default_factory=dict, init=False)
     _rows: dict[object, FloatArray] = field(default_factory=dict, init=False)
     _grams: dict[object, FloatArray] = field(default_factory=dict, init=False)
 
@@ -106,10 +115,8 @@ class Unresolved(Shown):
             as_finite(name, getattr(self, name), shape)
 
     def columns(self, t: float) -> FloatArray:
-        """D at a time as coefficients in W, (R, q)."""
-        j, share = self.between(t)
-        parts = [(1.0 - share, j), (share, j + 1)]
-        return np.hstack([math.sqrt(weight) * self._node(i) for weight, i in parts if weight > 0.0])
+        """D at a time as coefficients in W, (R, q), and what finite elements differ by."""
+        return self.at(t).columns
 
     def covariance(self, functional: Functional, t: float) -> FloatArray:
         """Covariance of D as the sensors of a functional see it, (N, N); between nodes, fixed sensors cost little."""
@@ -122,14 +129,18 @@ class Unresolved(Shown):
             if functional.key not in self._rows:
                 self._rows[functional.key] = functional.matrix(self.basis)
                 _forget(self._rows)
-            D = self._rows[functional.key] @ self._node(j)
+            D = self._rows[functional.key] @ np.hstack([self._node(j), self._doubts[j]])
             self._grams[key] = D @ D.T
             _forget(self._grams)
         return self._grams[key]
 
     def at(self, t: float) -> Beyond:
         """D at a time, for a field."""
-        return Beyond(self.basis, frozen(self.columns(t)))
+        j, share = self.between(t)
+        nodes = [(math.sqrt(weight), i) for weight, i in ((1.0 - share, j), (share, j + 1)) if weight > 0.0]
+        own = [weight * self._node(i) for weight, i in nodes]
+        doubts = [weight * self._doubts[i] for weight, i in nodes]
+        return Beyond(self.basis, frozen(np.hstack([*own, *doubts])), sum(part.shape[1] for part in doubts))
 
     def carried(self, smooth: FloatArray) -> Carried:
         """How far the space strays from its own equation.
@@ -174,12 +185,8 @@ class Unresolved(Shown):
                     moved = np.hstack([moved, step.noise_root])
             with np.errstate(all="ignore"):
                 D = self.rich @ moved - self.overlap.T @ (self.own @ moved)
-            if not np.abs(D).max(initial=0.0) < _BEYOND:
-                # Dynamics that grow beyond all numbers: the step of the space itself says so.
-                D = np.zeros((len(D), 1))
-            left, values, _ = svd(D, full_matrices=False, check_finite=False)
-            kept = values > _WEAK * values[0]
-            self._nodes[j] = frozen(left[:, kept] * values[kept])
+                doubt = np.zeros((len(D), 0)) if self.doubt is None else self.doubt @ moved
+            self._nodes[j], self._doubts[j] = _columns(D), _columns(doubt)
         return self._nodes[j]
 
     def _step(self, k: int) -> LinearStep:
@@ -199,6 +206,16 @@ class Unresolved(Shown):
         return self._chains[k]
 
 
+def _columns(D: FloatArray) -> FloatArray:
+    """Few columns with nearly the same squares."""
+    if not np.abs(D).max(initial=0.0) < _BEYOND:
+        # Dynamics that grow beyond all numbers: the step of the space itself says so.
+        return np.zeros((len(D), 1))
+    left, values, _ = svd(D, full_matrices=False, check_finite=False)
+    kept = values > _WEAK * values.max(initial=0.0)
+    return frozen(left[:, kept] * values[kept])
+
+
 def _forget(kept: dict[object, FloatArray]) -> None:
     """Drop the oldest: 32 arrays, fewer large ones."""
     largest = max(1, *(array.size for array in kept.values()))
@@ -214,6 +231,7 @@ def joint(
     prior: tuple[FloatArray, FloatArray],
     noise: tuple[FloatArray, FloatArray] | None,
     start: float,
+    checker: ElementModes | None = None,
 ) -> Unresolved:
     """The law of what ``space`` cannot hold: both spaces in one state, pushed by the same unknowns.
 
@@ -223,42 +241,68 @@ def joint(
     W, R, r = twin.space, twin.space.rank, space.rank
     roots = (None, None) if noise is None else noise
     parts = [_steady(W.generator(roots[0]), start), _steady(space.generator(roots[1]), start)]
+    size = R + r
+    if checker is not None:
+        T = checker.overlap[:, :R]
+        prior = (*prior, T @ prior[0])
+        noise = None if noise is None else (*noise, T @ noise[0])
+        parts.append(Generator(-checker.rates))
+        size += len(T)
     if all(part.is_diagonal for part in parts):
         drift = np.concatenate([part.drift for part in parts])
     else:
         drift = block_diag(*(part.A for part in parts))
     generator = Generator(drift, None, None if noise is None else np.vstack(noise))
     both = [
-        replace(a, push=_stacked(b.push, a.push, R, r, a.dim), readout=None, mean_push=None)
+        replace(a, push=_stacked([b, a, *_on_modes(b, checker, R)], (R, r, size - R - r)), readout=None, mean_push=None)
         for a, b in zip(own, rich, strict=True)
     ]
     if both:
-        generator = joined(generator, both, R + r)
-    k = generator.dim - R - r
-    into_rich, into_own = np.zeros((W.frame.rank, R + r + k)), np.zeros((space.frame.rank, R + r + k))
+        generator = joined(generator, both, size)
+    k = generator.dim - size
+    into_rich, into_own = np.zeros((W.frame.rank, size + k)), np.zeros((space.frame.rank, size + k))
     into_rich[:R, :R], into_own[:r, R : R + r] = np.eye(R), np.eye(r)
-    at = R + r
+    at = size
     for a, b in zip(own, rich, strict=True):
         if a.readout is not None and b.readout is not None:
             into_rich[R:, at : at + a.dim], into_own[r:, at : at + a.dim] = b.readout, a.readout
         at += a.dim
+    doubt = None
+    if checker is not None:
+        differ = checker.overlap @ into_rich
+        differ[:, R + r : size] -= np.eye(len(differ))
+        doubt = frozen(checker.overlap.T @ differ)
     initial = block_diag(np.vstack(prior), *(block.initial_root for block in own))
     # Unknowns push the fields and are not pushed back: the rates of the whole are those of its parts.
     rates = np.concatenate([_rates(drift) for drift in (*(p.drift for p in parts), *(b.drift for b in own))])
     slowest, fastest = rates[rates > _STILL * rates.max()].min(), rates.max()
     arrays = (frozen(initial), frozen(into_rich), frozen(into_own))
     times = (start, _FIRST / float(fastest), _SETTLED / float(slowest))
-    return Unresolved(W.frame, twin.overlap, generator, *arrays, (R, r), *times)
+    return Unresolved(W.frame, twin.overlap, generator, *arrays, (R, r), *times, doubt)
 
 
 def _rates(drift: FloatArray) -> FloatArray:
     return np.asarray(np.abs(drift if drift.ndim == 1 else np.linalg.eigvals(drift).real))
 
 
-def _stacked(rich: FloatArray | None, own: FloatArray | None, R: int, r: int, k: int) -> FloatArray | None:
-    if rich is None and own is None:
+def _stacked(blocks: Sequence[BoundBlock], sizes: Sequence[int]) -> FloatArray | None:
+    """What a block pushes in each of several parts of a state, one below the other."""
+    if all(block.push is None for block in blocks):
         return None
-    return np.vstack([np.zeros((R, k)) if rich is None else rich, np.zeros((r, k)) if own is None else own])
+    k = blocks[0].dim
+    given = [np.zeros((n, k)) for n in sizes]
+    return np.vstack(
+        [*(g if b.push is None else b.push for b, g in zip(blocks, given, strict=False)), *given[len(blocks) :]]
+    )
+
+
+def _on_modes(block: BoundBlock, checker: ElementModes | None, R: int) -> list[BoundBlock]:
+    """What a block of the richer space pushes in the modes of finite elements: boundary values by their own walls."""
+    if checker is None:
+        return []
+    if block.readout is not None:
+        return [replace(block, push=checker.walls @ block.readout)]
+    return [block if block.push is None else replace(block, push=checker.overlap[:, :R] @ block.push)]
 
 
 def _steady(generator: Generator, start: float) -> Generator:

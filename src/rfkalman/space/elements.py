@@ -8,15 +8,18 @@ comparison of the two. Quadratic elements on a mesh of their own do not share it
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import eigsh, splu
 from scipy.spatial import cKDTree
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, frozen
+from ..core.pieces import row_blocks
+from ..core.show import Shown
 from ..domains import Box
 from ..domains.cells import CellDomain
 from ..physics.conditions import Dirichlet, Periodic
@@ -25,6 +28,8 @@ from .space import WhitenedSpace
 
 #: Elements along the longest side of a line and of a plane domain: about 800 and 5000 nodes.
 _ACROSS = {1: 400, 2: 28}
+#: Modes that are compared.
+_MODES = {1: 24, 2: 40}
 #: Steps of the L-stable scheme of second order over the time that is compared.
 _STEPS = 64
 #: 1 - 1 / sqrt 2.
@@ -45,10 +50,86 @@ def element_error(space: WhitenedSpace, columns: FloatArray, after: FloatArray, 
     ``columns`` (r, p) are coefficients of the fields at the start, ``after`` (r, p) those a time ``t`` later; held
     values count as zero, sources as absent.
     """
+    found = _assembled(space.pde)
+    x = np.clip(found.basis.doflocs.T[found.free], space.pde.domain.lower, space.pde.domain.upper)
+    inside = np.asarray(space.pde.domain.contains(x), dtype=np.bool_)
+    Psi = np.zeros((len(x), space.rank))
+    Psi[inside] = space(x[inside])
+    M, K = (A[found.free][:, found.free] for A in (found.M, found.K))
+    u, h = Psi @ columns, t / _STEPS
+    solve = splu((M + _GAMMA * h * K).tocsc()).solve
+    for _ in range(_STEPS):
+        first = solve(-(K @ u))
+        u = u + h * ((1.0 - _GAMMA) * first + _GAMMA * solve(-(K @ (u + (1.0 - _GAMMA) * h * first))))
+    ours = Psi @ after
+    missed, size = ((np.einsum("ij,ij->", e, M @ e)) for e in (u - ours, ours))
+    return math.sqrt(max(missed, 0.0) / size) if size > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ElementModes(Shown):
+    """The slowest c modes of an equation by finite elements: what they say of a field carried by features.
+
+    Whatever the field does elsewhere, its integral z against a mode obeys dz/dt = -rate z + loads, so each mode is a
+    check of its own and none is lost by having only some of them.
+
+    Attributes
+    ----------
+    rates : (c,) array
+        Of decay.
+    overlap : (c, R + R1) array
+        Integrals of the modes times the directions of a space and its lifts.
+    walls : (c, R1) array
+        What boundary values of the lift directions add to dz/dt.
+    """
+
+    rates: FloatArray
+    overlap: FloatArray
+    walls: FloatArray
+
+
+def element_modes(space: WhitenedSpace) -> ElementModes:
+    """The slowest modes of a symmetric equation beside the directions of a space."""
+    found, frame, r = _assembled(space.pde), space.frame, space.rank
+    free, basis, volume = found.free, found.basis, space.pde.domain.volume
+    M, K = (A[free][:, free] for A in (found.M, found.K))
+    count = min(_MODES[space.dimension], len(free) - 2)
+    # Just below the lowest rate, which is zero on an insulated domain.
+    shift = -0.1 * float(K.diagonal().sum() / M.diagonal().sum()) / len(free)
+    rates, modes = eigsh(K, count, M, sigma=shift, which="LM")
+    modes = modes * math.sqrt(volume)  # of unit mean square
+    nodal = np.zeros((basis.N, count))
+    nodal[free] = modes
+    points = np.moveaxis(np.asarray(basis.global_coordinates()), 0, -1).reshape(-1, space.dimension)
+    inside = np.asarray(space.pde.domain.contains(points), dtype=np.bool_)
+    values = np.stack([np.asarray(basis.interpolate(mode)).ravel() for mode in nodal.T])
+    weighted = (values * (basis.dx.ravel() / volume))[:, inside]
+    points = points[inside]
+    overlap = np.zeros((count, frame.rank))
+    for some in row_blocks(len(points), 4096):
+        overlap += weighted[:, some] @ frame(points[some])
+    # With g on the held nodes: z = mode . (M u + M g), and M u' + M g' = -K u - K g.
+    held = np.setdiff1d(np.arange(basis.N), free)
+    pull = (rates[:, None] * (modes.T @ found.M[free][:, held]) - modes.T @ found.K[free][:, held]) / volume
+    at = np.clip(basis.doflocs.T[held], space.pde.domain.lower, space.pde.domain.upper)
+    return ElementModes(frozen(rates), frozen(overlap), frozen(pull @ frame(at)[:, r:]))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Assembled(Shown):
+    """Mass and stiffness of all nodes of a mesh, and which of them are not held."""
+
+    basis: Any
+    M: Any
+    K: Any
+    free: Any
+
+
+def _assembled(pde: LinearPDE) -> _Assembled:
     import skfem as fem
     from skfem.helpers import dot, grad
 
-    pde, d = space.pde, space.dimension
+    d = pde.domain.dimension
     mesh, element = _mesh(pde)
     basis = fem.Basis(mesh, element, intorder=4)
 
@@ -66,29 +147,15 @@ def element_error(space: WhitenedSpace, columns: FloatArray, after: FloatArray, 
         return u * v
 
     M, K = (fem.BilinearForm(form).assemble(basis).tocsc() for form in (mass, stiffness))
-    parts = _facets(pde, mesh)
     held: set[int] = set()
-    for name, facets in parts.items():
+    for name, facets in _facets(pde, mesh).items():
         condition = pde.conditions[name]
         if isinstance(condition, Dirichlet):
             held.update(basis.get_dofs(facets).all().tolist())
         elif condition.exchange is not None:
             edge = fem.FacetBasis(mesh, element, facets=facets)
             K = K + condition.exchange * fem.BilinearForm(mass).assemble(edge).tocsc()
-    free = np.setdiff1d(np.arange(basis.N), sorted(held))
-    x = np.clip(basis.doflocs.T[free], pde.domain.lower, pde.domain.upper)
-    inside = np.asarray(pde.domain.contains(x), dtype=np.bool_)
-    Psi = np.zeros((len(free), space.rank))
-    Psi[inside] = space(x[inside])
-    M, K = M[free][:, free], K[free][:, free]
-    u, h = Psi @ columns, t / _STEPS
-    solve = splu((M + _GAMMA * h * K).tocsc()).solve
-    for _ in range(_STEPS):
-        first = solve(-(K @ u))
-        u = u + h * ((1.0 - _GAMMA) * first + _GAMMA * solve(-(K @ (u + (1.0 - _GAMMA) * h * first))))
-    ours = Psi @ after
-    missed, size = ((np.einsum("ij,ij->", e, M @ e)) for e in (u - ours, ours))
-    return math.sqrt(max(missed, 0.0) / size) if size > 0.0 else 0.0
+    return _Assembled(basis, M, K, np.setdiff1d(np.arange(basis.N), sorted(held)))
 
 
 def _mesh(pde: LinearPDE) -> tuple[Any, Any]:
