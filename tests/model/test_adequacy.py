@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.trust.judge import Twins, run
+from tests.trust.oracles import oracle
+from tests.trust.study import Shipped
 
 import rfkalman as rk
 from rfkalman.core.errors import ResolutionWarning
 from rfkalman.model.unknowns import declared_blocks
 from rfkalman.model.unresolved import joint
 from rfkalman.space.elements import can_check, element_modes
-from tests.trust.judge import Twins, run
-from tests.trust.oracles import oracle
-from tests.trust.study import Shipped
 
 LINE = rk.Interval(0.0, 1.0)
 WAVES = rk.bubble(rk.GaussianRFF(60, 0.1))

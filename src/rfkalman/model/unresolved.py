@@ -228,8 +228,8 @@ def joint(
     twin: Twin,
     own: Sequence[BoundBlock],
     rich: Sequence[BoundBlock],
-    prior: tuple[FloatArray, FloatArray],
-    noise: tuple[FloatArray, FloatArray] | None,
+    prior: tuple[FloatArray, ...],
+    noise: tuple[FloatArray, ...] | None,
     start: float,
     checker: ElementModes | None = None,
 ) -> Unresolved:
