@@ -53,6 +53,8 @@ class ModelReport(Told):
         What of a prior mean given as a function the space cannot follow at the start, beside the prior's std; rms.
     prior_std : (float, float)
         Standard deviation of the prior in the middle of the domain, and the largest on its boundary.
+    seconds : float
+        What it took to build the judge, which is kept with the space.
     """
 
     rank: int
@@ -64,13 +66,16 @@ class ModelReport(Told):
     process_noise: float | None
     mean_lost: float
     prior_std: tuple[float, float]
+    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain numbers, ready for JSON."""
-        return {**asdict(self), "warnings": self.warnings}
+        found = {**asdict(self), "warnings": self.warnings}
+        del found["seconds"]  # the rest is the same each time
+        return found
 
     def __str__(self) -> str:
-        lines = [f"model of rank {self.rank}, judged by {self.judged_by}"]
+        lines = [f"model of rank {self.rank}, judged by {self.judged_by} (built in {self.seconds:.2g} s)"]
         for name, share in (("prior", self.prior), ("process noise", self.process_noise)):
             if share is not None:
                 lines.append(f"  {name:<14}{100 * share:.1f} % of its variance is held; the rest is in every band")

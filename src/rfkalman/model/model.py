@@ -77,8 +77,8 @@ class Model(Shown):
     blocks : sequence of Block
         Latent sources and sensor offsets; unknown boundary values and sources come with the PDE.
     check : "now" or "later"
-        When the space is judged against a richer one: here, or when :meth:`report` is asked for. Laws of the field
-        (``Sobolev``) are taken from the richer space either way.
+        When the space is judged against a richer one: here, or when the first band or :meth:`report` is asked for.
+        Laws of the field (``Sobolev``) are taken from the richer space either way.
 
     The state is (coefficients of the field, block after block).
 
@@ -140,9 +140,11 @@ class Model(Shown):
         self.parts = slices(space.rank, self.blocks)
         if check not in ("now", "later"):
             raise ValueRangeError(f'check must be "now" or "later"; got {check!r}.')
-        if check == "now" and self._given is not None and space.health["conforming"]:
-            warn(self.report(), stacklevel=2)
+        #: What is still to be judged before a band is given.
+        self._pending = [check] if self._given is not None and space.health["conforming"] else []
         self._sealed = True
+        if check == "now":
+            self._judged(stacklevel=3)
 
     def _summary(self) -> dict[str, object]:
         unknowns = {"unknowns": tuple(block.name for block in self.blocks)} if self.blocks else {}
@@ -152,6 +154,12 @@ class Model(Shown):
         if getattr(self, "_sealed", False):
             raise AttributeError(f"a Model does not change: {name} was chosen when it was built; build another one.")
         object.__setattr__(self, name, value)
+
+    def _judged(self, stacklevel: int) -> None:
+        """Judge the space, once, and warn of what was found."""
+        if self._pending:
+            self._pending.clear()
+            warn(self.report(), stacklevel=stacklevel)
 
     @property
     def dim(self) -> int:
@@ -214,6 +222,7 @@ class Model(Shown):
     def field(self, belief: Gaussian, t: float) -> Field:
         """The field that a belief about the state describes at time ``t``."""
         self._require_own(belief)
+        self._judged(stacklevel=3)
         beyond = None if self.unresolved is None else self.unresolved.at(t)
         if self.space.strengths.size == 0 and belief.dim == self.space.rank:
             return Field(self.space, belief, t, beyond)
@@ -258,7 +267,9 @@ class Model(Shown):
         # Bound to W, a random source is what W holds of it: no twin of the twin is asked for (50 s at rank 275).
         bound = [_carried(block, T.T) if isinstance(block, BoundBlock) else block.on(W) for block in blocks]
         first = stated(prior, self.initial)
-        return Model(W, first, self.propagator, self.start, noise, bound, check="later")
+        richer = Model(W, first, self.propagator, self.start, noise, bound, check="later")
+        richer._pending.clear()  # it judges others
+        return richer
 
     def twin(self, draw: int = 0) -> Twin:
         """The richer space by which this model is judged; another ``draw`` judges that one.
@@ -323,6 +334,7 @@ class Model(Shown):
         (True, True, [])
         """
         if not self._report:
+            self._pending.clear()
             self._report.append(self._judge())
         return self._report[0]
 
@@ -348,7 +360,9 @@ class Model(Shown):
         if self._given is not None and isinstance(self._given[0], FromFunction) and spread > 0.0:
             lost = first.error(self._given[0].function) / math.sqrt(spread)
         inside = law.doubt is not None
-        return ModelReport(r, judge, error, elements, inside, held[0], held[1], lost, (middle, float(around)))
+        spread_at = middle, float(around)
+        cost = 0.0 if self._given is None else self.twin().seconds
+        return ModelReport(r, judge, error, elements, inside, held[0], held[1], lost, spread_at, cost)
 
     def _followed(self, law: Unresolved) -> tuple[float, float | None]:
         """How far the space strays from its equation beside the twin, and the twin beside finite elements."""

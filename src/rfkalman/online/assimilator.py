@@ -74,6 +74,8 @@ class Assimilator(Shown):
     constant_gain : bool
         Let fixed sensors at a fixed gap switch to a constant gain once the
         covariance is the Riccati fixed point to 1e-12.
+    check : "now" or "later"
+        When the space is judged against a richer one: here, or when the first band is asked for.
 
     Examples
     --------
@@ -98,6 +100,7 @@ class Assimilator(Shown):
         *,
         reorder: float = 0.0,
         constant_gain: bool = False,
+        check: str = "now",
         lag: float | None = None,
     ) -> None:
         if isinstance(space, (Model, Closure)):
@@ -109,7 +112,7 @@ class Assimilator(Shown):
         else:
             if prior is None:
                 raise ValueRangeError("prior is needed: what is believed at start, for instance isotropic(std=1.0).")
-            self.model = Model(space, prior, propagator, start, process_noise, blocks)
+            self.model = Model(space, prior, propagator, start, process_noise, blocks, check=check)
         if lag is not None:
             warnings.warn("lag is called reorder now, as in a problem file.", DeprecationWarning, stacklevel=2)
             reorder = lag

@@ -147,7 +147,7 @@ def space_of(
         if text.startswith("leverage") and problem.prior.kind == "smooth":
             # Peaks at a free boundary concern a prior that gives every direction the same weight; this one does not.
             notes.append(f"leverage {report.leverage:.0f} at rank {report.rank}: a smooth prior evens it out.")
-        elif not (text.startswith("every feature survived") and said):
+        elif text + "." not in said and not (text.startswith("every feature survived") and said):
             said.append(text)
     return space, list(dict.fromkeys(said))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 
@@ -52,10 +53,13 @@ class Twin(Shown):
         Its first features are the directions of the given space and its lifts.
     overlap : (r + r1, R + R1) array
         Integrals of the directions of the one frame times those of the other.
+    seconds : float
+        What it took to build.
     """
 
     space: WhitenedSpace
     overlap: FloatArray
+    seconds: float
 
 
 def twin_of(space: WhitenedSpace, draw: int = 0, rank: float = 0.0) -> Twin:
@@ -75,7 +79,7 @@ def twin_of(space: WhitenedSpace, draw: int = 0, rank: float = 0.0) -> Twin:
 
 
 def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
-    pde, domain = space.pde, space.pde.domain
+    pde, domain, begun = space.pde, space.pde.domain, perf_counter()
     # Waves of a box that is as large as the domain.
     side = domain.side * (domain.volume / float(np.prod(domain.side))) ** (1.0 / domain.dimension)
     held = tuple(part for part in domain.parts if part in space.features.zero_parts)
@@ -107,7 +111,8 @@ def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
             trace_eps=space.health["trace_eps"] or None,
             memory=max(space.memory, 1.1 * least_memory(M, M, domain.dimension)),
         )
-    return Twin(twin, _overlap(space, twin.frame))
+    overlap = _overlap(space, twin.frame)
+    return Twin(twin, overlap, perf_counter() - begun)
 
 
 def _waves(space: WhitenedSpace, n: int, scale: float, draw: int) -> Recipe:
