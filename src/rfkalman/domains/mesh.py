@@ -232,9 +232,15 @@ class Mesh(CellDomain):
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
         return np.asarray(self._local[self._chosen(natives)])
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def _native_rule(
+        self,
+        natives: tuple[str, ...],
+        order: Order,
+        breaks: Breaks | None = None,
+        singular: FloatArray | None = None,
+    ) -> BoundaryRule:
         if self.dimension > 1:
-            return CellDomain._native_rule(self, natives, order, breaks)
+            return CellDomain._native_rule(self, natives, order, breaks, singular)
         chosen = self._chosen(natives)
         normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
         ends = (self.points[chosen[:, 0]], np.full(len(chosen), 1.0 / self.volume), normal)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, IntArray, frozen
@@ -36,7 +36,8 @@ FEWEST = 6
 MOST = 40
 #: Triangles at a re-entrant corner are halved towards it until they have this power of 1/2 of the domain's size.
 #: What the last ones miss of an energy r^(4/3) shows in eigenvalues: 1e-7 of the L-shape's 9.64 at 14, 1e-9 at 20.
-HALVINGS = 20
+#: The number is that of a power of 2/3, which the L-shape has.
+HALVINGS, _HALVED_FOR = 20, 2.0 / 3.0
 #: Stands for points that crowd towards a vertex instead of halvings.
 CROWDED = -1
 #: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
@@ -83,6 +84,19 @@ def cell_phases(nodes: FloatArray, wave: FloatArray) -> FloatArray:
     return np.asarray(
         np.max([np.linalg.norm(scaled[:, a] - scaled[:, b], axis=1) for a in range(k) for b in range(a)], axis=0)
     )
+
+
+def halvings_for(power: float) -> int:
+    """How often cells are halved towards a vertex at which functions go like this power of the distance.
+
+    What the last ones hold of the energy, 2^(-2 power n), is then the same for every power.
+
+    Examples
+    --------
+    >>> halvings_for(2 / 3), halvings_for(0.5)
+    (20, 27)
+    """
+    return math.ceil(HALVINGS * _HALVED_FOR / power - 1e-9)
 
 
 # -- reference rules ---------------------------------------------------------------------------------------------------
@@ -277,6 +291,20 @@ def area_vectors(jacobian: FloatArray) -> FloatArray:
     if jacobian.shape[-2] == 2:
         return np.stack([jacobian[..., 1, 0], -jacobian[..., 0, 0]], axis=-1)
     return np.cross(jacobian[..., :, 0], jacobian[..., :, 1])
+
+
+def halved_edges(nodes: FloatArray, at: NDArray[np.bool_], times: int) -> FloatArray:
+    """Edges (m, 2, d), those with an end that is marked ``at`` (m, 2) halved towards it that many times."""
+    shares = np.concatenate([[0.0], 0.5 ** np.arange(times, -1.0, -1.0)])
+    pieces = [nodes[~at.any(axis=1)]]
+    for edge, (first, last) in zip(nodes[at.any(axis=1)], at[at.any(axis=1)].tolist(), strict=True):
+        cuts = shares if first else 1.0 - shares[::-1]
+        if first and last:
+            cuts = np.concatenate([0.5 * shares, 1.0 - 0.5 * shares[-2::-1]])
+        places = edge[0] + cuts[:, None] * (edge[1] - edge[0])
+        places[0], places[-1] = edge
+        pieces.append(np.stack([places[:-1], places[1:]], axis=1))
+    return np.concatenate(pieces)
 
 
 def grouped(nodes: FloatArray, t: int, counts: IntArray) -> list[Group]:

@@ -130,6 +130,11 @@ def size_of(recipe: Recipe) -> int:
     return sum(int(np.prod(n)) for n in own)
 
 
+def seed_of(recipe: Recipe) -> int:
+    """The seed of a recipe, or of the first in it that has one; 0 without any."""
+    return next((int(part.seed) for part in _all_parts(recipe) if hasattr(part, "seed")), 0)
+
+
 def _resized(value: Any, share: float) -> Any:
     """The recipe with that share of the features, at least one of each kind."""
     if isinstance(value, tuple):
