@@ -27,6 +27,7 @@ from .rules import (
     halved_edges,
     halvings_for,
     points_for_phase,
+    shape_functions,
     simplex_volumes,
     triangle_groups,
 )
@@ -103,14 +104,14 @@ class CellDomain(Domain):
         return tuple(corner for _, corner in find_corners(self._outline(), self._straight, joints=True))
 
     def free_ray(self, corner: Corner) -> float | None:
-        if self.curved:
-            return None
-        rings = self._outline()
-        a = np.concatenate([ring.vertices for ring in rings]) - (corner.vertex - self.lower)
-        b = np.concatenate([np.roll(ring.vertices, -1, axis=0) for ring in rings]) - (corner.vertex - self.lower)
+        # Facets as lines from the vertex, bent ones in eight pieces.
+        steps = np.linspace(0.0, 1.0, 9 if self.curved else 2)
+        lines = shape_functions(steps[:, None], self.curved)[0] @ self._facet_nodes(self.native_parts)
+        lines -= corner.vertex - self.lower
+        a, b = lines[:, :-1].reshape(-1, 2), lines[:, 1:].reshape(-1, 2)
         # The bisector first, then rays alternately to its two sides.
-        steps = np.arange(1, 16) / 16.0
-        fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
+        sides = np.arange(1, 16) / 16.0
+        fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([sides, -sides], axis=1).ravel()])
         cuts = corner.angle + fractions * (2.0 * math.pi - corner.angle)
         angles = (corner.direction + cuts)[:, None]
         # Ends of the edges across each ray and along it.
