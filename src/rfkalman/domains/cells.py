@@ -283,8 +283,9 @@ class CellDomain(Domain):
             facing = [area_vectors((v[:, 1:] - v[:, :1]).transpose(0, 2, 1)) for v in (nodes, whole)]
             turned = (facing[0] * facing[1][parent]).sum(axis=1) < 0.0
             nodes[turned] = nodes[turned][:, [1, 0, *range(2, nodes.shape[1])]]
-        if self.dimension == 2 and not self.curved:
-            for at, depth in self._approached(nodes, singular):
+        # One place after the other: an edge may end at two of them.
+        for place in [] if singular is None or self.dimension != 2 or self.curved else singular:
+            for at, depth in self._approached(nodes, place[None]):
                 nodes = halved_edges(nodes, at, depth)
         counts = self._counts(nodes, self.wave(order))
         return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)

@@ -294,13 +294,11 @@ def area_vectors(jacobian: FloatArray) -> FloatArray:
 
 
 def halved_edges(nodes: FloatArray, at: NDArray[np.bool_], times: int) -> FloatArray:
-    """Edges (m, 2, d), those with an end that is marked ``at`` (m, 2) halved towards it that many times."""
+    """Edges (m, 2, d), those with one end marked ``at`` (m, 2) halved towards it that many times."""
     shares = np.concatenate([[0.0], 0.5 ** np.arange(times, -1.0, -1.0)])
     pieces = [nodes[~at.any(axis=1)]]
-    for edge, (first, last) in zip(nodes[at.any(axis=1)], at[at.any(axis=1)].tolist(), strict=True):
+    for edge, (first, _) in zip(nodes[at.any(axis=1)], at[at.any(axis=1)].tolist(), strict=True):
         cuts = shares if first else 1.0 - shares[::-1]
-        if first and last:
-            cuts = np.concatenate([0.5 * shares, 1.0 - 0.5 * shares[-2::-1]])
         places = edge[0] + cuts[:, None] * (edge[1] - edge[0])
         places[0], places[-1] = edge
         pieces.append(np.stack([places[:-1], places[1:]], axis=1))

@@ -316,8 +316,8 @@ def _require_conforming(
     if lone and not _has_corner_features(features):
         raise ConformityError(
             f"the domain has {len(lone)} re-entrant corner(s), the first at {lone[0].vertex.tolist()}; smooth features "
-            "cannot follow the field there (an eigenvalue of 9.6 was off by 3 to 9). Add corner features: "
-            "features + rk.CornerRFF(100)."
+            "cannot follow the field there (an eigenvalue of 9.6 was off by 3 to 9). Let features be added for them "
+            "(enrich=True and a recipe without features of its own there), or add some: features + rk.CornerRFF(100)."
         )
     homogeneous = all(pde.conditions[name] == Dirichlet(0.0) for name in traced)
     if pde.domain.smooth_window and homogeneous and trace_eps is None:
