@@ -218,7 +218,7 @@ class CellDomain(Domain):
         most = math.floor(math.log2(float(self.side.max()) / digits)) - _SPARE_BITS
         for *place, power in [] if singular is None else singular.tolist():
             on = (np.abs(nodes - (np.array(place) - self.lower)) <= self.slack).all(axis=2)
-            yield on, max(1, min(halvings_for(power), most))
+            yield on, max(1, min(halvings_for(power, edge=nodes.shape[1] == 2), most))
 
     def _curved_groups(
         self, nodes: FloatArray, counts: NDArray[np.int64], singular: FloatArray | None

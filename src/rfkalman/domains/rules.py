@@ -86,17 +86,18 @@ def cell_phases(nodes: FloatArray, wave: FloatArray) -> FloatArray:
     )
 
 
-def halvings_for(power: float) -> int:
-    """How often cells are halved towards a vertex at which functions go like this power of the distance.
+def halvings_for(power: float, edge: bool = False) -> int:
+    """How often cells, or edges, are halved towards a vertex at which functions go like this power of the distance.
 
-    What the last ones hold of the energy, 2^(-2 power n), is then the same for every power.
+    What the last cells hold of the energy, 2^(-2 power n), is then the same for every power; and what the last edges
+    hold of the integral of a value, 2^(-(1 + power) n).
 
     Examples
     --------
-    >>> halvings_for(2 / 3), halvings_for(0.5)
-    (20, 27)
+    >>> halvings_for(2 / 3), halvings_for(0.5), halvings_for(0.5, edge=True)
+    (20, 27, 18)
     """
-    return math.ceil(HALVINGS * _HALVED_FOR / power - 1e-9)
+    return math.ceil(2.0 * HALVINGS * _HALVED_FOR / (1.0 + power if edge else 2.0 * power) - 1e-9)
 
 
 # -- reference rules ---------------------------------------------------------------------------------------------------
