@@ -9,6 +9,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.reference import eigenvalue_of_a_corner
 
 import rfkalman as rk
 from rfkalman.core.errors import ConformityError, JointWarning
@@ -17,7 +18,6 @@ from rfkalman.features.corner import CornerMap, Sector
 from rfkalman.features.enrichments import enriched
 from rfkalman.features.enrichments.corners import sectors, uncovered
 from rfkalman.space.twin import twin_of
-from tests.reference import eigenvalue_of_a_corner
 
 ELL = rk.Polygon([[-1, -1], [1, -1], [1, 0], [0, 0], [0, 1], [-1, 1]])
 #: Of the insulated L: M. Dauge, "Benchmark computations for Maxwell equations" (2-D Neumann), ten digits.
@@ -69,7 +69,10 @@ def test_a_side_of_which_one_half_is_held_has_its_eigenvalues():
     walls = [((1, 0), (1, 1)), ((1, 1), (0, 1)), ((0, 1), (0, 0))]
     exact = np.array(
         [
-            [eigenvalue_of_a_corner(v, (0.5, 0.0), 0.0, np.arange(n) + 0.5, walls, inside) for v in (1.63, 10.43, 15.24)]
+            [
+                eigenvalue_of_a_corner(v, (0.5, 0.0), 0.0, np.arange(n) + 0.5, walls, inside)
+                for v in (1.63, 10.43, 15.24)
+            ]
             for n in (48, 60)
         ]
     )
@@ -222,7 +225,7 @@ def test_edges_in_space_are_named_and_warned_about():
 
 
 def test_nothing_is_added_where_nothing_is_singular_and_draws_stay_what_they_were():
-    """Convex polygons with like or right-angled sides: the recipe itself. With additions the smooth draw is the same."""
+    """Convex polygons, like sides or right angles: the recipe itself. With additions the smooth draw is the same."""
     recipe = rk.Constant() + rk.GaussianRFF(30, 0.5, seed=4)
     pentagon = rk.Polygon([[np.cos(a), np.sin(a)] for a in 0.4 * np.pi * np.arange(5)])
     for pde in (rk.Heat(pentagon), rk.Heat(SQUARE), rk.Heat(SQUARE, boundary=rk.Neumann())):
@@ -304,7 +307,7 @@ def test_halved_edges_join_to_the_whole():
 
 
 def ell_mesh(n=3, second=False):
-    """The L of the polygon above in a structured triangulation, second order where asked; ``bottom`` is y = -1, x < 0."""
+    """The L of the polygon above in triangles, second order where asked; ``bottom`` is y = -1, x < 0."""
     k = 2 * n + 1
     grid = np.arange(k) / n - 1.0
     points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)

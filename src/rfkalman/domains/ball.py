@@ -211,11 +211,7 @@ class Ball(Domain):
         return frozen(e.reshape(-1, 3)), frozen(np.repeat(0.5 * w, 2 * n) / (2 * n))
 
     def _native_rule(
-        self,
-        natives: tuple[str, ...],
-        order: Order,
-        breaks: Breaks | None = None,
-        singular: FloatArray | None = None,
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
     ) -> BoundaryRule:
         e, w = self._directions(self._phase(order))
         radii = [(self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0) for part in natives]

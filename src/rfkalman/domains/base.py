@@ -486,16 +486,12 @@ class Domain(Table, sort="domain is"):
             Vertices with powers, as for :meth:`crowded`; edges of polygons and planar meshes are halved towards them.
         """
         natives = self._natives((part,))
-        given = {"breaks": breaks, "singular": singular}
+        given: dict[str, Any] = {"breaks": breaks, "singular": singular}
         return self._native_rule(natives, order, **{name: value for name, value in given.items() if value is not None})
 
     @abstractmethod
     def _native_rule(
-        self,
-        natives: tuple[str, ...],
-        order: Order,
-        breaks: Breaks | None = None,
-        singular: FloatArray | None = None,
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
     ) -> BoundaryRule:
         """One rule over the union of these native parts."""
 

@@ -173,11 +173,7 @@ class Box(Domain):
         return edges
 
     def _native_rule(
-        self,
-        natives: tuple[str, ...],
-        order: Order,
-        breaks: Breaks | None = None,
-        singular: FloatArray | None = None,
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
     ) -> BoundaryRule:
         counts = per_axis("order", order, self.dimension)
         faces = [self._face(part, counts, breaks) for part in natives]

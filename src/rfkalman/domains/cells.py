@@ -22,13 +22,14 @@ from .rules import (
     cell_phases,
     cell_rule,
     facet_rule,
-    graded_triangle,
     grouped,
     halved_edges,
     halvings_for,
     points_for_phase,
     shape_functions,
     simplex_volumes,
+    stretch_for,
+    tipped_triangle,
     triangle_groups,
 )
 
@@ -39,7 +40,7 @@ _STRAIGHT_CURVED = 0.05
 #: Corners sharper than this are approached by halving. Weaker ones are what straight edges make of a smooth
 #: curve; gradients grow there like r^-0.1 at most, which six points per direction see well enough.
 _GRADED_FROM = math.pi + 0.2
-#: Bits of their place that the smallest cells at a singular vertex must leave for their size.
+#: Bits of their place that the smallest edges at a singular vertex must leave for their size.
 _SPARE_BITS = 11
 #: Points per direction that a curved map adds to what the phase calls for.
 _CURVED_EXTRA = 2
@@ -203,39 +204,31 @@ class CellDomain(Domain):
             for vertex, corner in self._corners():
                 if corner.angle > _GRADED_FROM:
                     sharp[(nodes == vertex).all(axis=2)] = halvings
-            for at, depth in self._approached(nodes, singular):
-                sharp[at] = np.maximum(sharp[at], depth)
+            for at, power in self._approached(nodes, singular):
+                sharp[at] = -stretch_for(power)
             groups = triangle_groups(nodes, sharp, wave, extra)
         else:
             groups = self._curved_groups(nodes, self._counts(nodes, wave) + extra, singular)
         return cell_rule(groups, self.lower, self.volume)
 
-    def _approached(self, nodes: FloatArray, singular: FloatArray | None) -> Iterator[tuple[NDArray[np.bool_], int]]:
-        """For each singular place, which vertices of cells or facets (m, k, d) it is, (m, k), and the halvings towards
-        it."""
-        # The last cells must be larger than the last digits of their coordinates.
-        digits = float(np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)).max()))
-        most = math.floor(math.log2(float(self.side.max()) / digits)) - _SPARE_BITS
+    def _approached(self, nodes: FloatArray, singular: FloatArray | None) -> Iterator[tuple[NDArray[np.bool_], float]]:
+        """For each singular place, which vertices of cells or facets (m, k, d) it is, (m, k), and its power."""
         for *place, power in [] if singular is None else singular.tolist():
             on = (np.abs(nodes - (np.array(place) - self.lower)) <= self.slack).all(axis=2)
-            yield on, max(1, min(halvings_for(power, edge=nodes.shape[1] == 2), most))
+            yield np.asarray(on), float(power)
 
-    def _curved_groups(
-        self, nodes: FloatArray, counts: NDArray[np.int64], singular: FloatArray | None
-    ) -> Sequence[Group]:
+    def _curved_groups(self, nodes: FloatArray, counts: NDArray[np.int64], singular: FloatArray | None) -> list[Group]:
         """Cells of any dimension, bent triangles at a singular vertex halved towards it."""
         depths = np.zeros((len(nodes), 3), dtype=np.int64)
-        for at, depth in self._approached(nodes[:, :3], singular if self.dimension == 2 else None):
-            depths[at] = depth
+        for at, power in self._approached(nodes[:, :3], singular if self.dimension == 2 else None):
+            depths[at] = stretch_for(power)
         plain = ~depths.any(axis=1)
         groups = grouped(nodes[plain], self.dimension, counts[plain])
         for i in np.flatnonzero(~plain).tolist():
             # Turned so that the vertex is the last: the edge nodes turn with it.
             k = int(np.argmax(depths[i]))
             turn = [(k + 1) % 3, (k + 2) % 3, k]
-            size = float(np.ptp(nodes[i], axis=0).max() / self.side.max())
-            layers = max(4, int(depths[i, k] + math.floor(math.log2(size))))
-            rule = graded_triangle((int(counts[i]),) * (layers + 1))
+            rule = tipped_triangle((int(counts[i]),), int(depths[i, k]), 0)
             groups.append(Group(nodes[i : i + 1, [*turn, *(3 + t for t in turn)]], *rule))
         return groups
 
@@ -269,11 +262,7 @@ class CellDomain(Domain):
         return points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
 
     def _native_rule(
-        self,
-        natives: tuple[str, ...],
-        order: Order,
-        breaks: Breaks | None = None,
-        singular: FloatArray | None = None,
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
     ) -> BoundaryRule:
         nodes = self._facet_nodes(natives)
         if breaks is not None and not self.curved:
@@ -283,10 +272,13 @@ class CellDomain(Domain):
             facing = [area_vectors((v[:, 1:] - v[:, :1]).transpose(0, 2, 1)) for v in (nodes, whole)]
             turned = (facing[0] * facing[1][parent]).sum(axis=1) < 0.0
             nodes[turned] = nodes[turned][:, [1, 0, *range(2, nodes.shape[1])]]
+        # The last pieces must be larger than the last digits of their coordinates.
+        digits = float(np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)).max()))
+        most = max(1, math.floor(math.log2(float(self.side.max()) / digits)) - _SPARE_BITS)
         # One place after the other: an edge may end at two of them.
         for place in [] if singular is None or self.dimension != 2 or self.curved else singular:
-            for at, depth in self._approached(nodes, place[None]):
-                nodes = halved_edges(nodes, at, depth)
+            for at, power in self._approached(nodes, place[None]):
+                nodes = halved_edges(nodes, at, min(halvings_for(power), most))
         counts = self._counts(nodes, self.wave(order))
         return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
 

@@ -233,11 +233,7 @@ class Mesh(CellDomain):
         return np.asarray(self._local[self._chosen(natives)])
 
     def _native_rule(
-        self,
-        natives: tuple[str, ...],
-        order: Order,
-        breaks: Breaks | None = None,
-        singular: FloatArray | None = None,
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
     ) -> BoundaryRule:
         if self.dimension > 1:
             return CellDomain._native_rule(self, natives, order, breaks, singular)

@@ -36,10 +36,11 @@ FEWEST = 6
 MOST = 40
 #: Triangles at a re-entrant corner are halved towards it until they have this power of 1/2 of the domain's size.
 #: What the last ones miss of an energy r^(4/3) shows in eigenvalues: 1e-7 of the L-shape's 9.64 at 14, 1e-9 at 20.
-#: The number is that of a power of 2/3, which the L-shape has.
-HALVINGS, _HALVED_FOR = 20, 2.0 / 3.0
+HALVINGS = 20
 #: Stands for points that crowd towards a vertex instead of halvings.
 CROWDED = -1
+#: Points along a tip, times the power by which it is stretched, and per direction in the last layer before it.
+_TIP, _LAST = 6, 9
 #: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
 #: along the opposite edge.
 _ACROSS = 4
@@ -86,18 +87,29 @@ def cell_phases(nodes: FloatArray, wave: FloatArray) -> FloatArray:
     )
 
 
-def halvings_for(power: float, edge: bool = False) -> int:
-    """How often cells, or edges, are halved towards a vertex at which functions go like this power of the distance.
+def halvings_for(power: float) -> int:
+    """How often edges are halved towards a vertex at which functions go like this power of the distance.
 
-    What the last cells hold of the energy, 2^(-2 power n), is then the same for every power; and what the last edges
-    hold of the integral of a value, 2^(-(1 + power) n).
+    What the last pieces hold of the integral of a value is 2^(-(1 + power) n), or 1e-8.
 
     Examples
     --------
-    >>> halvings_for(2 / 3), halvings_for(0.5), halvings_for(0.5, edge=True)
-    (20, 27, 18)
+    >>> halvings_for(2 / 3), halvings_for(0.5)
+    (16, 18)
     """
-    return math.ceil(2.0 * HALVINGS * _HALVED_FOR / (1.0 + power if edge else 2.0 * power) - 1e-9)
+    return math.ceil(27.0 / (1.0 + power) - 1e-9)
+
+
+def stretch_for(power: float) -> int:
+    """The power of a variable as which the distance from a vertex is run through, where functions go like ``power``.
+
+    Examples
+    --------
+    >>> stretch_for(0.5), stretch_for(2 / 3), stretch_for(0.85)
+    (2, 3, 3)
+    """
+    whole = next((n for n in (2, 3, 4, 5) if abs(n * power - round(n * power)) < 1e-6), 0)
+    return whole or math.ceil(2.5 / power)
 
 
 # -- reference rules ---------------------------------------------------------------------------------------------------
@@ -155,6 +167,24 @@ def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
         layers.append(_collapsed([(v, wv), gauss(n + _ACROSS, 0)]))
     points, weights = zip(*layers, strict=True)
     return frozen(np.concatenate(points)), frozen(np.concatenate(weights))
+
+
+@lru_cache(maxsize=256)
+def tipped_triangle(counts: tuple[int, ...], stretch: int, extra: int) -> tuple[FloatArray, FloatArray]:
+    """:func:`graded_triangle` with few layers, whose tip is run through as the ``stretch``-th power of a variable.
+
+    A power l of the distance becomes the power l times ``stretch`` of it: a polynomial, or smooth enough. One tip then
+    does what a dozen halvings do.
+    """
+    points, weights = graded_triangle(counts)
+    # The layers without their tip.
+    tip = (counts[-1] + _ACROSS) ** 2
+    points, weights = points[:-tip], weights[:-tip]
+    share = 0.5 ** (len(counts) - 1)
+    t, w = gauss(_TIP * stretch + extra, 0)
+    v, wv = 1.0 - share * t**stretch, share**2 * stretch * t ** (2 * stretch - 1) * w
+    more = _collapsed([(v, wv), gauss(counts[-1] + 2 * _ACROSS, 0)])
+    return frozen(np.concatenate([points, more[0]])), frozen(np.concatenate([weights, more[1]]))
 
 
 @lru_cache(maxsize=64)
@@ -318,7 +348,8 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
     ----------
     singular : (m, 3) array of int
         Which vertices are approached by halving, until that power of 1/2 of the domain's size; 0 for most. Those with
-        ``CROWDED`` have points crowded towards them.
+        ``CROWDED`` have points crowded towards them, and those with less are run through as the power that is its
+        negative.
     wave : (2,) array
         Half phase per unit of length along each axis.
     extra : int
@@ -345,13 +376,19 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
     deepest = singular[~plain].sum(axis=1)
     halvings = np.clip(deepest + np.floor(np.log2(reach / size)), np.minimum(4, deepest), deepest).astype(np.int64)
     for n, depth in np.unique(np.stack([counts[~plain], halvings], axis=1), axis=0).tolist():
+        chosen = (counts[~plain] == n) & (halvings == depth)
+        if depth < CROWDED:
+            phases = largest_phase(n) * 0.5 ** np.arange(12)
+            some = points_for_phase(phases)
+            some = some[: int(np.argmax(some <= _LAST)) + 1] + extra
+            groups.append(Group(turned[chosen], *tipped_triangle(tuple(some.tolist()), -depth, extra)))
+            continue
         if depth == CROWDED:
             towards = int(points_for_phase(2.0 * largest_phase(n))) - FEWEST // 2 + extra
             rule = drawn_triangle(towards, n + _ACROSS + extra)
-            groups.append(Group(turned[(counts[~plain] == n) & (halvings == depth)], *rule))
+            groups.append(Group(turned[chosen], *rule))
             continue
         layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
-        chosen = (counts[~plain] == n) & (halvings == depth)
         groups.append(Group(turned[chosen], *graded_triangle(tuple(layers.tolist()))))
     return groups
 

@@ -193,7 +193,9 @@ class CornerMap(FeatureMap):
         # Any exterior ray will do for a window; the bisector is the farthest from the domain.
         cuts = [math.pi + 0.5 * c.angle if ray is None else ray for c, ray in zip(corners, rays, strict=True)]
         # A corner with no other side to reach has nothing to meet again.
-        near = [c.reach if ray is None and math.isfinite(c.reach) else 0.0 for c, ray in zip(corners, rays, strict=True)]
+        near = [
+            c.reach if ray is None and math.isfinite(c.reach) else 0.0 for c, ray in zip(corners, rays, strict=True)
+        ]
         numbers = range(len(corners))
         return cls(
             domain.lower,
