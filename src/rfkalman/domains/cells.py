@@ -25,6 +25,7 @@ from .rules import (
     grouped,
     halved_edges,
     halvings_for,
+    least_share,
     points_for_phase,
     shape_functions,
     simplex_volumes,
@@ -206,10 +207,15 @@ class CellDomain(Domain):
                     sharp[(nodes == vertex).all(axis=2)] = halvings
             for at, power in self._approached(nodes, singular):
                 sharp[at] = -stretch_for(power)
-            groups = triangle_groups(nodes, sharp, wave, extra)
+            groups = triangle_groups(nodes, sharp, wave, extra, self._digits)
         else:
             groups = self._curved_groups(nodes, self._counts(nodes, wave) + extra, singular)
         return cell_rule(groups, self.lower, self.volume)
+
+    @property
+    def _digits(self) -> float:
+        """The last digit of coordinates."""
+        return float(np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)).max()))
 
     def _approached(self, nodes: FloatArray, singular: FloatArray | None) -> Iterator[tuple[NDArray[np.bool_], float]]:
         """For each singular place, which vertices of cells or facets (m, k, d) it is, (m, k), and its power."""
@@ -228,7 +234,8 @@ class CellDomain(Domain):
             # Turned so that the vertex is the last: the edge nodes turn with it.
             k = int(np.argmax(depths[i]))
             turn = [(k + 1) % 3, (k + 2) % 3, k]
-            rule = tipped_triangle((int(counts[i]),), int(depths[i, k]), 0)
+            least = least_share(self._digits, float(np.ptp(nodes[i], axis=0).max()))
+            rule = tipped_triangle((int(counts[i]),), int(depths[i, k]), 0, least)
             groups.append(Group(nodes[i : i + 1, [*turn, *(3 + t for t in turn)]], *rule))
         return groups
 
@@ -273,8 +280,7 @@ class CellDomain(Domain):
             turned = (facing[0] * facing[1][parent]).sum(axis=1) < 0.0
             nodes[turned] = nodes[turned][:, [1, 0, *range(2, nodes.shape[1])]]
         # The last pieces must be larger than the last digits of their coordinates.
-        digits = float(np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)).max()))
-        most = max(1, math.floor(math.log2(float(self.side.max()) / digits)) - _SPARE_BITS)
+        most = max(1, math.floor(math.log2(float(self.side.max()) / self._digits)) - _SPARE_BITS)
         # One place after the other: an edge may end at two of them.
         for place in [] if singular is None or self.dimension != 2 or self.curved else singular:
             for at, power in self._approached(nodes, place[None]):

@@ -41,6 +41,8 @@ HALVINGS = 20
 CROWDED = -1
 #: Points along a tip, times the power by which it is stretched, and per direction in the last layer before it.
 _TIP, _LAST = 6, 9
+#: Points of a tip keep this many last digits away from its vertex.
+_DIGITS = 64.0
 #: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
 #: along the opposite edge.
 _ACROSS = 4
@@ -169,12 +171,17 @@ def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     return frozen(np.concatenate(points)), frozen(np.concatenate(weights))
 
 
+def least_share(digits: float, size: float) -> int:
+    """The power of two below which a share of a triangle of this size is lost in the last digits of its coordinates."""
+    return max(-40, math.ceil(math.log2(_DIGITS * digits / size)) if digits > 0.0 else -40)
+
+
 @lru_cache(maxsize=256)
-def tipped_triangle(counts: tuple[int, ...], stretch: int, extra: int) -> tuple[FloatArray, FloatArray]:
+def tipped_triangle(counts: tuple[int, ...], stretch: int, extra: int, least: int) -> tuple[FloatArray, FloatArray]:
     """:func:`graded_triangle` with few layers, whose tip is run through as the ``stretch``-th power of a variable.
 
     A power l of the distance becomes the power l times ``stretch`` of it: a polynomial, or smooth enough. One tip then
-    does what a dozen halvings do.
+    does what a dozen halvings do. No point is nearer to the vertex than 2^``least``: see :func:`least_share`.
     """
     points, weights = graded_triangle(counts)
     # The layers without their tip.
@@ -182,7 +189,7 @@ def tipped_triangle(counts: tuple[int, ...], stretch: int, extra: int) -> tuple[
     points, weights = points[:-tip], weights[:-tip]
     share = 0.5 ** (len(counts) - 1)
     t, w = gauss(_TIP * stretch + extra, 0)
-    v, wv = 1.0 - share * t**stretch, share**2 * stretch * t ** (2 * stretch - 1) * w
+    v, wv = 1.0 - np.maximum(share * t**stretch, 2.0**least), share**2 * stretch * t ** (2 * stretch - 1) * w
     more = _collapsed([(v, wv), gauss(counts[-1] + 2 * _ACROSS, 0)])
     return frozen(np.concatenate([points, more[0]])), frozen(np.concatenate([weights, more[1]]))
 
@@ -341,7 +348,9 @@ def grouped(nodes: FloatArray, t: int, counts: IntArray) -> list[Group]:
     return [Group(nodes[counts == n], *reference_rule(t, int(n))) for n in np.unique(counts)]
 
 
-def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray, extra: int) -> list[Group]:
+def triangle_groups(
+    triangles: FloatArray, singular: IntArray, wave: FloatArray, extra: int, digits: float = 0.0
+) -> list[Group]:
     """Straight triangles (m, 3, 2) refined until no rule is too long, and graded towards singular vertices.
 
     Parameters
@@ -354,6 +363,8 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
         Half phase per unit of length along each axis.
     extra : int
         Points per direction beyond what the phase calls for.
+    digits : float
+        The last digit of coordinates.
     """
     size = float(np.ptp(triangles, axis=(0, 1)).max())
     while True:
@@ -381,7 +392,8 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
             phases = largest_phase(n) * 0.5 ** np.arange(12)
             some = points_for_phase(phases)
             some = some[: int(np.argmax(some <= _LAST)) + 1] + extra
-            groups.append(Group(turned[chosen], *tipped_triangle(tuple(some.tolist()), -depth, extra)))
+            least = least_share(digits, float(reach[chosen].min()))
+            groups.append(Group(turned[chosen], *tipped_triangle(tuple(some.tolist()), -depth, extra, least)))
             continue
         if depth == CROWDED:
             towards = int(points_for_phase(2.0 * largest_phase(n))) - FEWEST // 2 + extra
