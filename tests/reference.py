@@ -15,6 +15,8 @@ from typing import NamedTuple
 import mpmath
 import numpy as np
 from mpmath import mp
+from scipy.optimize import minimize_scalar
+from scipy.special import jv, jvp
 
 
 @dataclass(frozen=True)
@@ -371,3 +373,36 @@ def mp_variance_errors(H: np.ndarray, root: np.ndarray, cov: mpmath.matrix, digi
         rows = mp_matrix(H)
         found, exact = rows * mp_square(root, digits) * rows.T, rows * cov * rows.T
         return np.array([float(abs(found[i, i] - exact[i, i]) / exact[i, i]) for i in range(rows.rows)])
+
+
+def eigenvalue_of_a_corner(near, vertex, direction, powers, walls, inside):
+    """The eigenvalue of -Laplace next to ``near`` on a planar domain, free but at one vertex, by particular solutions.
+
+    Sums of J_p(k r) cos(p theta), p among ``powers``, satisfy the equation with k^2 the eigenvalue and the conditions
+    on both sides of the vertex; theta is counted from ``direction``. k^2 is where one of them has no flux through
+    the other ``walls``, pairs of points with the domain on their left, and does not vanish at the points ``inside``
+    (Betcke and Trefethen, "Reviving the method of particular solutions", SIAM Review 47, 2005).
+    """
+    t = 0.5 - 0.5 * np.cos(pi * (np.arange(60) + 0.5) / 60)
+    a, b = np.array(walls, dtype=float).transpose(1, 0, 2)
+    x = (a[:, None] + t[:, None] * (b - a)[:, None]).reshape(-1, 2)
+    normal = np.repeat(np.stack([(b - a)[:, 1], (a - b)[:, 0]], axis=1), 60, axis=0)
+    normal = normal / np.linalg.norm(normal, axis=1)[:, None]
+
+    def polar(points):
+        y = points - np.asarray(vertex)
+        return np.hypot(*y.T)[:, None], ((np.arctan2(y[:, 1], y[:, 0]) - direction) % (2 * pi))[:, None]
+
+    (r, theta), (s, phi) = polar(x), polar(inside)
+    outward = (normal * (x - vertex) / r).sum(axis=1)[:, None]
+    around = (normal * np.stack([-(x - vertex)[:, 1], (x - vertex)[:, 0]], axis=1) / r).sum(axis=1)[:, None]
+
+    def flux(value):
+        k = value**0.5
+        values = jv(powers, k * s) * np.cos(powers * phi)
+        slopes = k * jvp(powers, k * r) * np.cos(powers * theta) * outward
+        slopes -= powers / r * jv(powers, k * r) * np.sin(powers * theta) * around
+        Q = np.linalg.qr(np.vstack([slopes, values]) / np.abs(values).max(axis=0))[0]
+        return np.linalg.svd(Q[: len(x)], compute_uv=False)[-1]
+
+    return minimize_scalar(flux, bounds=(0.98 * near, 1.02 * near), method="bounded", options={"xatol": 1e-12}).x

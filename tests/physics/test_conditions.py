@@ -18,7 +18,7 @@ import sympy as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
-from rfkalman.core.errors import ConformityError, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
+from rfkalman.core.errors import ConformityError, JointWarning, RFKalmanError, ShapeError, SpaceWarning, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.statespace.values import Gaussian
 
@@ -682,11 +682,15 @@ def test_an_insulated_domain_conserves_the_mean_of_any_field():
     assert drift["with"] < 1e-10 < 1e-8 < drift["without"]
 
 
-def test_a_held_part_that_ends_on_a_straight_side_is_reported():
+def test_a_held_part_that_ends_on_a_straight_side_is_followed_or_reported():
     """The field goes like the square root of the distance there, and smooth features do not."""
     polygon = rk.Polygon([[0, 0], [1, 0], [2, 0], [2, 1], [0, 1]])
     features = rk.GaussianRFF(120, 0.5)
-    mixed = rk.whiten(rk.Heat(polygon, boundary={"edge0": rk.Dirichlet(0.0), "*": rk.Neumann()}), features)
+    pde = rk.Heat(polygon, boundary={"edge0": rk.Dirichlet(0.0), "*": rk.Neumann()})
+    followed = rk.whiten(pde, features)
+    assert followed.report().mixed_corners == 0 and "r^0.5" in followed.added[0]
+    with pytest.warns(JointWarning, match="joint"):
+        mixed = rk.whiten(pde, features, enrich=False)
     assert mixed.report().mixed_corners == 1 and any("joint" in text for text in mixed.report().warnings)
     corners = {"edge0": rk.Dirichlet(0.0), "edge1": rk.Dirichlet(0.0), "*": rk.Neumann()}
     assert rk.whiten(rk.Heat(polygon, boundary=corners), features).report().mixed_corners == 0

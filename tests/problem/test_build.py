@@ -348,7 +348,7 @@ def test_reentrant_corners_get_features_of_their_own():
         sensors={"noise": 0.05, "table": [{"id": "A", "at": [0.3, 0.4]}]},
     )
     setup = Problem.from_dict(tables).build()
-    assert any("corner features" in note for note in setup.notes)
+    assert any("added to the features: r^0.667 at 1 re-entrant corner" in note for note in setup.notes)
 
 
 def test_a_mesh_file_with_regions(tmp_path):

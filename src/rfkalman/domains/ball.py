@@ -210,7 +210,9 @@ class Ball(Domain):
         e[..., 2] = z[:, None]
         return frozen(e.reshape(-1, 3)), frozen(np.repeat(0.5 * w, 2 * n) / (2 * n))
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def _native_rule(
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
+    ) -> BoundaryRule:
         e, w = self._directions(self._phase(order))
         radii = [(self.radius, 1.0) if part == "outer" else (self.inner_radius or 0.0, -1.0) for part in natives]
         areas = [2.0 * math.pi * r if self.dimension == 2 else 4.0 * math.pi * r**2 for r, _ in radii]

@@ -232,13 +232,13 @@ def known_parts(parts: Sequence[str] | None, known: tuple[str, ...]) -> tuple[st
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Corner(Shown):
-    """A vertex of a planar domain at which the interior angle exceeds pi.
+    """A vertex of a planar domain: re-entrant, with an interior angle above pi, or a joint of two boundary parts.
 
     Parameters
     ----------
     vertex : (2,) array_like
     angle : float
-        Interior angle omega, in (pi, 2 pi].
+        Interior angle omega, in (0, 2 pi].
     direction : float
         Polar angle of the incident side from which the domain lies
         counter-clockwise: the domain near the vertex is the sector
@@ -395,11 +395,19 @@ class Domain(Table, sort="domain is"):
         """
         return self.quadrature(raised(order), breaks)
 
-    def crowded(self, order: Order, breaks: Breaks | None, towards: Breaks, check: bool = False) -> Rule:
+    def crowded(
+        self,
+        order: Order,
+        breaks: Breaks | None,
+        towards: Breaks,
+        check: bool = False,
+        singular: FloatArray | None = None,
+    ) -> Rule:
         """The rule, or with ``check`` the second one, for functions that are singular at crossings of some coordinates.
 
         ``towards`` are these, for each axis. Boxes whose rule is cut there crowd their points, and straight triangles
-        with a vertex there.
+        with a vertex there. ``singular`` are vertices of a planar domain, (n, 2), each with the power of the distance
+        from it that functions contain, (n, 3) in all; triangles there are halved towards them.
         """
         return self.check_quadrature(order, breaks) if check else self.quadrature(order, breaks)
 
@@ -461,7 +469,9 @@ class Domain(Table, sort="domain is"):
                 raise ValueRangeError(f"This domain has no boundary part {part!r}; it has {', '.join(self.parts)}.")
         return tuple(native for native, name in shown.items() if name in parts)
 
-    def boundary_rule(self, part: str, order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def boundary_rule(
+        self, part: str, order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
+    ) -> BoundaryRule:
         """A positive rule with outward normals on one boundary part.
 
         Parameters
@@ -472,12 +482,17 @@ class Domain(Table, sort="domain is"):
             As for :meth:`quadrature`: Gauss-Legendre points per axis of the bounding box.
         breaks : one sequence of floats per axis, optional
             Coordinates at which the rule is cut; circles and spheres leave them aside.
+        singular : (n, 3) array, optional
+            Vertices with powers, as for :meth:`crowded`; edges of polygons and planar meshes are halved towards them.
         """
         natives = self._natives((part,))
-        return self._native_rule(natives, order) if breaks is None else self._native_rule(natives, order, breaks)
+        given: dict[str, Any] = {"breaks": breaks, "singular": singular}
+        return self._native_rule(natives, order, **{name: value for name, value in given.items() if value is not None})
 
     @abstractmethod
-    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def _native_rule(
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
+    ) -> BoundaryRule:
         """One rule over the union of these native parts."""
 
     def part_measure(self, part: str) -> float:
@@ -516,10 +531,17 @@ class Domain(Table, sort="domain is"):
         """
         return None
 
-    def joints(self) -> tuple[tuple[FloatArray, float, frozenset[str]], ...]:
-        """Vertices at which two parts of different names meet: place (2,), interior angle, the two names.
+    def joints(self) -> tuple[Corner, ...]:
+        """Vertices of a planar domain at which two parts of different names meet.
 
-        Known for polygons; a box meets at right angles and needs no list.
+        Known for polygons and meshes; a box meets at right angles and needs no list.
+        """
+        return ()
+
+    def ridges(self) -> tuple[tuple[float, tuple[str, str]], ...]:
+        """Edges of a domain in space, by the two parts that meet there: the largest interior angle, and their names.
+
+        Known for meshes; a box meets at right angles and needs no list.
         """
         return ()
 

@@ -127,7 +127,14 @@ class Box(Domain):
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         return self._composed(raised(order), breaks, extra=2)
 
-    def crowded(self, order: Order, breaks: Breaks | None, towards: Breaks, check: bool = False) -> Rule:
+    def crowded(
+        self,
+        order: Order,
+        breaks: Breaks | None,
+        towards: Breaks,
+        check: bool = False,
+        singular: FloatArray | None = None,
+    ) -> Rule:
         return self._composed(raised(order), breaks, towards, 2) if check else self._composed(order, breaks, towards)
 
     def _composed(self, order: Order, breaks: Breaks | None, towards: Breaks | None = None, extra: int = 0) -> Rule:
@@ -165,7 +172,9 @@ class Box(Domain):
             edges.append(ends)
         return edges
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def _native_rule(
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
+    ) -> BoundaryRule:
         counts = per_axis("order", order, self.dimension)
         faces = [self._face(part, counts, breaks) for part in natives]
         return listed_rule([face[:3] for face in faces], self.volume, sum(face[3] for face in faces))

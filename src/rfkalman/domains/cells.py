@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +17,20 @@ from .pieces import SimplexPieces, cut_at, simplices_within
 from .rules import (
     CROWDED,
     HALVINGS,
+    Group,
     area_vectors,
     cell_phases,
     cell_rule,
     facet_rule,
     grouped,
+    halved_edges,
+    halvings_for,
+    least_share,
     points_for_phase,
+    shape_functions,
     simplex_volumes,
+    stretch_for,
+    tipped_triangle,
     triangle_groups,
 )
 
@@ -34,6 +41,8 @@ _STRAIGHT_CURVED = 0.05
 #: Corners sharper than this are approached by halving. Weaker ones are what straight edges make of a smooth
 #: curve; gradients grow there like r^-0.1 at most, which six points per direction see well enough.
 _GRADED_FROM = math.pi + 0.2
+#: Bits of their place that the smallest edges at a singular vertex must leave for their size.
+_SPARE_BITS = 11
 #: Points per direction that a curved map adds to what the phase calls for.
 _CURVED_EXTRA = 2
 #: Times that curved cells are cut before they count as straight where a box cuts them: edges then stand off by 1/64 of
@@ -85,8 +94,40 @@ class CellDomain(Domain):
         """The boundary of a planar domain; empty where it has no corners to be known."""
         return ()
 
+    @property
+    def _straight(self) -> float:
+        """Angles that differ from pi by less than this belong to one side."""
+        return _STRAIGHT_CURVED if self.curved else _STRAIGHT
+
     def _corners(self) -> list[tuple[FloatArray, Corner]]:
-        return find_corners(self._outline(), _STRAIGHT_CURVED if self.curved else _STRAIGHT)
+        return find_corners(self._outline(), self._straight)
+
+    def joints(self) -> tuple[Corner, ...]:
+        return tuple(corner for _, corner in find_corners(self._outline(), self._straight, joints=True))
+
+    def free_ray(self, corner: Corner) -> float | None:
+        # Facets as lines from the vertex, bent ones in eight pieces.
+        steps = np.linspace(0.0, 1.0, 9 if self.curved else 2)
+        lines = shape_functions(steps[:, None], self.curved)[0] @ self._facet_nodes(self.native_parts)
+        lines -= corner.vertex - self.lower
+        a, b = lines[:, :-1].reshape(-1, 2), lines[:, 1:].reshape(-1, 2)
+        # The bisector first, then rays alternately to its two sides.
+        sides = np.arange(1, 16) / 16.0
+        fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([sides, -sides], axis=1).ravel()])
+        cuts = corner.angle + fractions * (2.0 * math.pi - corner.angle)
+        angles = (corner.direction + cuts)[:, None]
+        # Ends of the edges across each ray and along it.
+        across = [np.cos(angles) * p[:, 1] - np.sin(angles) * p[:, 0] for p in (a, b)]
+        along = [np.cos(angles) * p[:, 0] + np.sin(angles) * p[:, 1] for p in (a, b)]
+        least = float(self.slack.max())
+        # An edge is met unless both its ends lie on one side, or the ray leaves from it.
+        beside = (np.minimum(*across) > least) | (np.maximum(*across) < -least)
+        turn = across[0] - across[1]
+        level = np.abs(turn) <= least
+        share = np.clip(across[0] / np.where(level, 1.0, turn), 0.0, 1.0)
+        where = np.where(level, np.maximum(*along), along[0] + share * (along[1] - along[0]))
+        free = (beside | (where <= least)).all(axis=1)
+        return float(cuts[np.argmax(free)]) if free.any() else None
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Boundary vertices of a planar domain with an interior angle above pi.
@@ -146,7 +187,13 @@ class CellDomain(Domain):
         return self._graded(order, breaks, extra, HALVINGS if graded else 0)
 
     def _graded(
-        self, order: Order, breaks: Breaks | None, extra: int, halvings: int, towards: Breaks | None = None
+        self,
+        order: Order,
+        breaks: Breaks | None,
+        extra: int,
+        halvings: int,
+        towards: Breaks | None = None,
+        singular: FloatArray | None = None,
     ) -> Rule:
         wave, nodes = self.wave(order), self._cut_cells(breaks)
         if self.dimension == 2 and not self.curved:
@@ -158,16 +205,52 @@ class CellDomain(Domain):
             for vertex, corner in self._corners():
                 if corner.angle > _GRADED_FROM:
                     sharp[(nodes == vertex).all(axis=2)] = halvings
-            groups = triangle_groups(nodes, sharp, wave, extra)
+            for at, power in self._approached(nodes, singular):
+                sharp[at] = -stretch_for(power)
+            groups = triangle_groups(nodes, sharp, wave, extra, self._digits)
         else:
-            groups = grouped(nodes, self.dimension, self._counts(nodes, wave) + extra)
+            groups = self._curved_groups(nodes, self._counts(nodes, wave) + extra, singular)
         return cell_rule(groups, self.lower, self.volume)
+
+    @property
+    def _digits(self) -> float:
+        """The last digit of coordinates."""
+        return float(np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)).max()))
+
+    def _approached(self, nodes: FloatArray, singular: FloatArray | None) -> Iterator[tuple[NDArray[np.bool_], float]]:
+        """For each singular place, which vertices of cells or facets (m, k, d) it is, (m, k), and its power."""
+        for *place, power in [] if singular is None else singular.tolist():
+            on = (np.abs(nodes - (np.array(place) - self.lower)) <= self.slack).all(axis=2)
+            yield np.asarray(on), float(power)
+
+    def _curved_groups(self, nodes: FloatArray, counts: NDArray[np.int64], singular: FloatArray | None) -> list[Group]:
+        """Cells of any dimension, bent triangles at a singular vertex halved towards it."""
+        depths = np.zeros((len(nodes), 3), dtype=np.int64)
+        for at, power in self._approached(nodes[:, :3], singular if self.dimension == 2 else None):
+            depths[at] = stretch_for(power)
+        plain = ~depths.any(axis=1)
+        groups = grouped(nodes[plain], self.dimension, counts[plain])
+        for i in np.flatnonzero(~plain).tolist():
+            # Turned so that the vertex is the last: the edge nodes turn with it.
+            k = int(np.argmax(depths[i]))
+            turn = [(k + 1) % 3, (k + 2) % 3, k]
+            least = least_share(self._digits, float(np.ptp(nodes[i], axis=0).max()))
+            rule = tipped_triangle((int(counts[i]),), int(depths[i, k]), 0, least)
+            groups.append(Group(nodes[i : i + 1, [*turn, *(3 + t for t in turn)]], *rule))
+        return groups
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         return self.quadrature(raised(order), breaks, extra=2)
 
-    def crowded(self, order: Order, breaks: Breaks | None, towards: Breaks, check: bool = False) -> Rule:
-        return self._graded(raised(order) if check else order, breaks, 2 if check else 0, HALVINGS, towards)
+    def crowded(
+        self,
+        order: Order,
+        breaks: Breaks | None,
+        towards: Breaks,
+        check: bool = False,
+        singular: FloatArray | None = None,
+    ) -> Rule:
+        return self._graded(raised(order) if check else order, breaks, 2 if check else 0, HALVINGS, towards, singular)
 
     def _cut_cells(self, breaks: Breaks | None) -> FloatArray:
         """The nodes of the cells, straight ones cut at the breaks and counter-clockwise again."""
@@ -185,7 +268,9 @@ class CellDomain(Domain):
     def _counts(self, nodes: FloatArray, wave: FloatArray) -> NDArray[np.int64]:
         return points_for_phase(cell_phases(nodes, wave)) + (_CURVED_EXTRA if self.curved else 0)
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def _native_rule(
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
+    ) -> BoundaryRule:
         nodes = self._facet_nodes(natives)
         if breaks is not None and not self.curved:
             whole = nodes
@@ -194,6 +279,12 @@ class CellDomain(Domain):
             facing = [area_vectors((v[:, 1:] - v[:, :1]).transpose(0, 2, 1)) for v in (nodes, whole)]
             turned = (facing[0] * facing[1][parent]).sum(axis=1) < 0.0
             nodes[turned] = nodes[turned][:, [1, 0, *range(2, nodes.shape[1])]]
+        # The last pieces must be larger than the last digits of their coordinates.
+        most = max(1, math.floor(math.log2(float(self.side.max()) / self._digits)) - _SPARE_BITS)
+        # One place after the other: an edge may end at two of them.
+        for place in [] if singular is None or self.dimension != 2 or self.curved else singular:
+            for at, power in self._approached(nodes, place[None]):
+                nodes = halved_edges(nodes, at, min(halvings_for(power), most))
         counts = self._counts(nodes, self.wave(order))
         return facet_rule(grouped(nodes, self.dimension - 1, counts), self.lower, self.volume)
 
@@ -228,8 +319,11 @@ def turns(before: FloatArray, after: FloatArray) -> FloatArray:
     return np.asarray(np.arctan2(cross, (before * after).sum(axis=1)))
 
 
-def find_corners(rings: Sequence[Ring], straight: float) -> list[tuple[FloatArray, Corner]]:
-    """Re-entrant vertices of an outline, near the origin and as corners; angles within ``straight`` of pi are none."""
+def find_corners(rings: Sequence[Ring], straight: float, joints: bool = False) -> list[tuple[FloatArray, Corner]]:
+    """Re-entrant vertices of an outline, near the origin and as corners; angles within ``straight`` of pi are none.
+
+    With ``joints``, those at which two parts meet instead, at any angle.
+    """
     angles, starts, ends = [], [np.empty((0, 2))], [np.empty((0, 2))]
     for ring in rings:
         turn = turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)
@@ -241,10 +335,14 @@ def find_corners(rings: Sequence[Ring], straight: float) -> list[tuple[FloatArra
     a, b = np.concatenate(starts), np.concatenate(ends)
     corners = []
     for ring, angle in zip(rings, angles, strict=True):
-        for k in np.flatnonzero(angle > math.pi + straight).tolist():
+        labels = np.asarray(ring.labels)
+        chosen = labels != np.roll(labels, 1) if joints else angle > math.pi + straight
+        for k in np.flatnonzero(chosen).tolist():
             vertex, direction = ring.vertices[k], math.atan2(ring.leaving[k, 1], ring.leaving[k, 0])
             apart = ~((a == vertex).all(axis=1) | (b == vertex).all(axis=1))
-            reach = float(_distances(vertex, a[apart], b[apart]).min(initial=math.inf))
+            distances = _distances(vertex, a[apart], b[apart])
+            # A joint may lie within a side.
+            reach = float(distances[distances > straight * np.ptp(a, axis=0).max()].min(initial=math.inf))
             parts = (ring.labels[k], ring.labels[k - 1])
             corners.append((vertex, Corner(ring.shown[k], float(angle[k]), direction, reach, parts)))
     return corners

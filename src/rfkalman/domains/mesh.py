@@ -21,7 +21,7 @@ from ._topology import cell_volumes, checked_cells, oriented, outer_facets, poly
 from .base import BoundaryRule, Breaks, Order, listed_rule
 from .cells import CellDomain, Ring, uniform_barycentric
 from .regions import Plane, Region, planes_and_regions
-from .rules import bernstein, determinants, shape_functions
+from .rules import area_vectors, bernstein, determinants, shape_functions
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -232,9 +232,11 @@ class Mesh(CellDomain):
     def _facet_nodes(self, natives: tuple[str, ...]) -> FloatArray:
         return np.asarray(self._local[self._chosen(natives)])
 
-    def _native_rule(self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None) -> BoundaryRule:
+    def _native_rule(
+        self, natives: tuple[str, ...], order: Order, breaks: Breaks | None = None, singular: FloatArray | None = None
+    ) -> BoundaryRule:
         if self.dimension > 1:
-            return CellDomain._native_rule(self, natives, order, breaks)
+            return CellDomain._native_rule(self, natives, order, breaks, singular)
         chosen = self._chosen(natives)
         normal = np.where(np.isin(chosen, self.cells[:, 1]), 1.0, -1.0)
         ends = (self.points[chosen[:, 0]], np.full(len(chosen), 1.0 / self.volume), normal)
@@ -250,6 +252,30 @@ class Mesh(CellDomain):
             nodes, names = self._facets[ring, 0], [labels[f] for f in ring]
             outline.append(Ring(self._local[nodes], self.points[nodes], names, leaving[ring], arriving[ring]))
         return outline
+
+    def ridges(self) -> tuple[tuple[float, tuple[str, str]], ...]:
+        if self.dimension != 3:
+            return ()
+        corners = self._facets[:, :3]
+        # Each edge of a facet, which its neighbour runs through the other way.
+        edges = np.concatenate([corners[:, [i, (i + 1) % 3]] for i in range(3)])
+        facet = np.tile(np.arange(len(corners)), 3)
+        key = np.sort(edges, axis=1)
+        order = np.lexsort(key.T)
+        _, first, counts = np.unique(key[order], axis=0, return_index=True, return_counts=True)
+        first = first[counts == 2]
+        a, b = order[first], order[first + 1]
+        normals = area_vectors((self._local[corners[:, 1:]] - self._local[corners[:, :1]]).transpose(0, 2, 1))
+        n, m = normals[facet[a]], normals[facet[b]]
+        along = self._local[edges[a, 1]] - self._local[edges[a, 0]]
+        along /= np.linalg.norm(along, axis=1)[:, None]
+        angles = math.pi - np.arctan2((np.cross(n, m) * along).sum(axis=1), (n * m).sum(axis=1))
+        names = np.array(list(self._shown.values()))[self._tags]
+        found: dict[tuple[str, str], float] = {}
+        for one, other, angle in zip(names[facet[a]].tolist(), names[facet[b]].tolist(), angles.tolist(), strict=True):
+            pair = (min(one, other), max(one, other))
+            found[pair] = max(found.get(pair, 0.0), angle)
+        return tuple((angle, pair) for pair, angle in found.items())
 
     # -- saving -------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.checks import FloatArray, as_count, as_finite, as_positive, assign, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.pieces import in_blocks, row_blocks
-from .base import Corner, Window
-from .cells import CellDomain, Ring, turns
+from .base import Window
+from .cells import CellDomain, Ring
 from .rules import simplex_volumes
 
 
@@ -127,29 +126,6 @@ class Polygon(CellDomain):
     def _native_window(self, natives: tuple[str, ...]) -> PolygonWindow:
         edges = self._edges
         return PolygonWindow(edges[np.isin(self.native_parts, natives)], edges[:, 0], float(self.side.max()))
-
-    def joints(self) -> tuple[tuple[FloatArray, float, frozenset[str]], ...]:
-        found = []
-        for ring in self._outline():
-            angles = math.pi - turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)
-            for k, angle in enumerate(angles.tolist()):
-                names = frozenset((ring.labels[k], ring.labels[k - 1]))
-                if len(names) == 2:
-                    found.append((ring.shown[k], angle, names))
-        return tuple(found)
-
-    def free_ray(self, corner: Corner) -> float | None:
-        shapely = _shapely()
-        # The bisector first, then rays alternately to its two sides.
-        steps = np.arange(1, 16) / 16.0
-        fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
-        cuts = corner.angle + fractions * (2.0 * math.pi - corner.angle)
-        angles, vertex = corner.direction + cuts, corner.vertex - self.lower
-        ends = vertex + 2.0 * self.side.sum() * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        rays = shapely.linestrings(np.stack([np.broadcast_to(vertex, ends.shape), ends], axis=1))
-        # A free ray has one point in common with the polygon, the vertex.
-        free = shapely.get_type_id(shapely.intersection(self._shape, rays)) == shapely.GeometryType.POINT
-        return float(cuts[np.argmax(free)]) if free.any() else None
 
 
 def _triangulated(shapely: ModuleType, shape: Any, rings: Sequence[FloatArray]) -> FloatArray:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import roots_jacobi
 
 from ..core.checks import FloatArray, IntArray, frozen
@@ -39,6 +39,10 @@ MOST = 40
 HALVINGS = 20
 #: Stands for points that crowd towards a vertex instead of halvings.
 CROWDED = -1
+#: Points along a tip, times the power by which it is stretched, and per direction in the last layer before it.
+_TIP, _LAST = 6, 9
+#: Points of a tip keep this many last digits away from its vertex.
+_DIGITS = 64.0
 #: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
 #: along the opposite edge.
 _ACROSS = 4
@@ -83,6 +87,31 @@ def cell_phases(nodes: FloatArray, wave: FloatArray) -> FloatArray:
     return np.asarray(
         np.max([np.linalg.norm(scaled[:, a] - scaled[:, b], axis=1) for a in range(k) for b in range(a)], axis=0)
     )
+
+
+def halvings_for(power: float) -> int:
+    """How often edges are halved towards a vertex at which functions go like this power of the distance.
+
+    What the last pieces hold of the integral of a value is 2^(-(1 + power) n), or 1e-8.
+
+    Examples
+    --------
+    >>> halvings_for(2 / 3), halvings_for(0.5)
+    (16, 18)
+    """
+    return math.ceil(27.0 / (1.0 + power) - 1e-9)
+
+
+def stretch_for(power: float) -> int:
+    """The power of a variable as which the distance from a vertex is run through, where functions go like ``power``.
+
+    Examples
+    --------
+    >>> stretch_for(0.5), stretch_for(2 / 3), stretch_for(0.85)
+    (2, 3, 3)
+    """
+    whole = next((n for n in (2, 3, 4, 5) if abs(n * power - round(n * power)) < 1e-6), 0)
+    return whole or math.ceil(2.5 / power)
 
 
 # -- reference rules ---------------------------------------------------------------------------------------------------
@@ -140,6 +169,29 @@ def graded_triangle(counts: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
         layers.append(_collapsed([(v, wv), gauss(n + _ACROSS, 0)]))
     points, weights = zip(*layers, strict=True)
     return frozen(np.concatenate(points)), frozen(np.concatenate(weights))
+
+
+def least_share(digits: float, size: float) -> int:
+    """The power of two below which a share of a triangle of this size is lost in the last digits of its coordinates."""
+    return max(-40, math.ceil(math.log2(_DIGITS * digits / size)) if digits > 0.0 else -40)
+
+
+@lru_cache(maxsize=256)
+def tipped_triangle(counts: tuple[int, ...], stretch: int, extra: int, least: int) -> tuple[FloatArray, FloatArray]:
+    """:func:`graded_triangle` with few layers, whose tip is run through as the ``stretch``-th power of a variable.
+
+    A power l of the distance becomes the power l times ``stretch`` of it: a polynomial, or smooth enough. One tip then
+    does what a dozen halvings do. No point is nearer to the vertex than 2^``least``: see :func:`least_share`.
+    """
+    points, weights = graded_triangle(counts)
+    # The layers without their tip.
+    tip = (counts[-1] + _ACROSS) ** 2
+    points, weights = points[:-tip], weights[:-tip]
+    share = 0.5 ** (len(counts) - 1)
+    t, w = gauss(_TIP * stretch + extra, 0)
+    v, wv = 1.0 - np.maximum(share * t**stretch, 2.0**least), share**2 * stretch * t ** (2 * stretch - 1) * w
+    more = _collapsed([(v, wv), gauss(counts[-1] + 2 * _ACROSS, 0)])
+    return frozen(np.concatenate([points, more[0]])), frozen(np.concatenate([weights, more[1]]))
 
 
 @lru_cache(maxsize=64)
@@ -279,23 +331,40 @@ def area_vectors(jacobian: FloatArray) -> FloatArray:
     return np.cross(jacobian[..., :, 0], jacobian[..., :, 1])
 
 
+def halved_edges(nodes: FloatArray, at: NDArray[np.bool_], times: int) -> FloatArray:
+    """Edges (m, 2, d), those with one end marked ``at`` (m, 2) halved towards it that many times."""
+    shares = np.concatenate([[0.0], 0.5 ** np.arange(times, -1.0, -1.0)])
+    pieces = [nodes[~at.any(axis=1)]]
+    for edge, (first, _) in zip(nodes[at.any(axis=1)], at[at.any(axis=1)].tolist(), strict=True):
+        cuts = shares if first else 1.0 - shares[::-1]
+        places = edge[0] + cuts[:, None] * (edge[1] - edge[0])
+        places[0], places[-1] = edge
+        pieces.append(np.stack([places[:-1], places[1:]], axis=1))
+    return np.concatenate(pieces)
+
+
 def grouped(nodes: FloatArray, t: int, counts: IntArray) -> list[Group]:
     """Cells (m, k, d) of dimension t sorted into groups by the points per direction each one needs, (m,)."""
     return [Group(nodes[counts == n], *reference_rule(t, int(n))) for n in np.unique(counts)]
 
 
-def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray, extra: int) -> list[Group]:
+def triangle_groups(
+    triangles: FloatArray, singular: IntArray, wave: FloatArray, extra: int, digits: float = 0.0
+) -> list[Group]:
     """Straight triangles (m, 3, 2) refined until no rule is too long, and graded towards singular vertices.
 
     Parameters
     ----------
     singular : (m, 3) array of int
         Which vertices are approached by halving, until that power of 1/2 of the domain's size; 0 for most. Those with
-        ``CROWDED`` have points crowded towards them.
+        ``CROWDED`` have points crowded towards them, and those with less are run through as the power that is its
+        negative.
     wave : (2,) array
         Half phase per unit of length along each axis.
     extra : int
         Points per direction beyond what the phase calls for.
+    digits : float
+        The last digit of coordinates.
     """
     size = float(np.ptp(triangles, axis=(0, 1)).max())
     while True:
@@ -318,13 +387,20 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
     deepest = singular[~plain].sum(axis=1)
     halvings = np.clip(deepest + np.floor(np.log2(reach / size)), np.minimum(4, deepest), deepest).astype(np.int64)
     for n, depth in np.unique(np.stack([counts[~plain], halvings], axis=1), axis=0).tolist():
+        chosen = (counts[~plain] == n) & (halvings == depth)
+        if depth < CROWDED:
+            phases = largest_phase(n) * 0.5 ** np.arange(12)
+            some = points_for_phase(phases)
+            some = some[: int(np.argmax(some <= _LAST)) + 1] + extra
+            least = least_share(digits, float(reach[chosen].min()))
+            groups.append(Group(turned[chosen], *tipped_triangle(tuple(some.tolist()), -depth, extra, least)))
+            continue
         if depth == CROWDED:
             towards = int(points_for_phase(2.0 * largest_phase(n))) - FEWEST // 2 + extra
             rule = drawn_triangle(towards, n + _ACROSS + extra)
-            groups.append(Group(turned[(counts[~plain] == n) & (halvings == depth)], *rule))
+            groups.append(Group(turned[chosen], *rule))
             continue
         layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
-        chosen = (counts[~plain] == n) & (halvings == depth)
         groups.append(Group(turned[chosen], *graded_triangle(tuple(layers.tolist()))))
     return groups
 

@@ -170,6 +170,11 @@ class FeatureMap(Table, sort="features are"):
         """Coordinates per axis at whose crossings gradients are unbounded; empty for most maps."""
         return self._collected("towards")
 
+    @property
+    def singular(self) -> FloatArray:
+        """Vertices of a planar domain near which features go like a power of the distance: x, y, power, (n, 3)."""
+        return np.concatenate([np.empty((0, 3)), *(part.singular for part in self.nested.values())])
+
     def _collected(self, name: str, *own: Iterable[FloatArray]) -> tuple[FloatArray, ...]:
         """Coordinates per axis of the maps of which this one is made, and its own."""
         axes = zip(

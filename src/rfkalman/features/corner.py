@@ -1,18 +1,20 @@
-"""Features in the conformal variable of a re-entrant corner, where solutions are not smooth."""
+"""Features in the conformal variable of corners and joints at which solutions are not smooth."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.checks import FloatArray, as_finite, as_positive, assign
 from ..core.errors import ValueRangeError
+from ..core.show import Shown
 from ..core.streams import stream
-from ..domains.base import Domain
+from ..domains.base import Corner, Domain
 from .base import FeatureMap, Pair, Recipe, check_draw, smooth_step, times_window, whole_bandwidth
 from .fourier import FourierMap
 
@@ -21,6 +23,11 @@ ComplexArray = NDArray[np.complex128]
 _ROOT2 = math.sqrt(2.0)
 #: A windowed corner keeps its features whole up to this fraction of its reach.
 _PLATEAU = 0.25
+
+
+def is_identity(stretch: FloatArray) -> bool:
+    """Whether nothing is stretched."""
+    return bool((stretch == np.eye(2)).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +39,9 @@ class CornerRFF(Recipe):
     conformal map that opens the corner to a half plane; theta is the direction
     of the edge from which the domain lies counter-clockwise, and size
     the longest side of the bounding box. The features are
-    sqrt2 cos(w1 Re zeta + w2 Im zeta + b). Without them, smooth features on a
-    non-convex polygon miss the singular part of the field under exact Dirichlet
-    conditions. Add them to others: ``GaussianRFF(600, 0.2) + CornerRFF(200)``.
+    sqrt2 cos(w1 Re zeta + w2 Im zeta + b). :func:`~rfkalman.whiten` adds such
+    features by itself; give them to choose their number or scale yourself:
+    ``GaussianRFF(600, 0.2) + CornerRFF(200)``.
 
     The branch cut runs through the exterior. Where every ray from the vertex
     through the exterior meets the domain again (holes, slits), the features are
@@ -78,28 +85,55 @@ class CornerRFF(Recipe):
                 f"CornerRFF describes fields near re-entrant corners, but the {type(domain).__name__} has none; "
                 "leave it out, smooth features such as GaussianRFF are enough there."
             )
-        rays = [domain.free_ray(corner) for corner in corners]
-        numbers, n = range(len(corners)), self.n_features
-        return CornerMap(
-            domain.lower,
-            domain.side,
-            vertices=np.array([corner.vertex for corner in corners]),
-            angles=np.array([corner.angle for corner in corners]),
-            directions=np.array([corner.direction for corner in corners]),
-            # Any exterior ray will do for a window; the bisector is the farthest from the domain.
-            cuts=np.array(
-                [math.pi + 0.5 * c.angle if ray is None else ray for c, ray in zip(corners, rays, strict=True)]
-            ),
-            # A corner with no other side to reach has nothing to meet again.
-            reaches=np.array(
-                [
-                    c.reach if ray is None and math.isfinite(c.reach) else 0.0
-                    for c, ray in zip(corners, rays, strict=True)
-                ]
-            ),
-            weights=np.array([stream(self.seed, f"corner {i}").standard_normal((n, 2)) / self.scale for i in numbers]),
-            phases=np.array([stream(self.seed, f"phases {i}").uniform(0.0, 2.0 * math.pi, n) for i in numbers]),
-        )
+        sectors = [Sector(corner) for corner in corners]
+        return CornerMap.drawn(domain, sectors, self.n_features, self.scale, self.seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sector(Shown):
+    """A corner as the field sees it: in coordinates in which diffusion is the same in all directions.
+
+    Parameters
+    ----------
+    corner : Corner
+    mixed : bool
+        Whether the field is held on one of its sides and free on the other. Mirrored in the free one, the corner is
+        twice as wide.
+    stretch : (2, 2) array, optional
+        The matrix into these coordinates, with a determinant of one; the identity by default.
+    """
+
+    corner: Corner
+    mixed: bool = False
+    stretch: FloatArray = field(default_factory=lambda: np.eye(2))
+
+    def seen(self, turn: float) -> float:
+        """The angle into which one from the first side becomes."""
+        if is_identity(self.stretch):
+            return turn
+        half, rest = divmod(turn, math.pi)
+        ends = np.array([self.corner.direction, self.corner.direction + rest])
+        first, other = (self.stretch @ np.stack([np.cos(ends), np.sin(ends)])).T.tolist()
+        # A matrix turns a direction and its opposite alike, so whole half turns stay what they are.
+        return half * math.pi + math.atan2(first[0] * other[1] - first[1] * other[0], np.dot(first, other))
+
+    @property
+    def direction(self) -> float:
+        """The polar angle of the first side."""
+        if is_identity(self.stretch):
+            return self.corner.direction
+        along = self.stretch @ [math.cos(self.corner.direction), math.sin(self.corner.direction)]
+        return math.atan2(along[1], along[0])
+
+    @property
+    def opening(self) -> float:
+        """The angle that zeta opens to a half plane: the interior one, twice that where the sides differ."""
+        return (2.0 if self.mixed else 1.0) * self.seen(self.corner.angle)
+
+    @property
+    def power(self) -> float:
+        """The lowest power of the distance that fields contain."""
+        return math.pi / self.opening
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -116,12 +150,15 @@ class CornerMap(FeatureMap):
     vertices : (C, 2) array_like
         In the user's coordinates.
     angles, directions, cuts : (C,) array_like
-        Interior angle omega, direction theta of the edge from which the domain
+        Angle omega that zeta opens to a half plane, the interior one or twice that,
+        direction theta of the edge from which the domain
         lies counter-clockwise, and angle from there to the branch cut.
     reaches : (C,) array_like
         Where the radial window ends; 0 stands for no window.
     weights, phases : (C, n, 2) and (C, n) array_like
         w and b.
+    stretches : (C, 2, 2) array_like, optional
+        By what x - vertex is multiplied first; angles and reaches are those after it.
     """
 
     lower: FloatArray
@@ -133,6 +170,7 @@ class CornerMap(FeatureMap):
     reaches: FloatArray
     weights: FloatArray
     phases: FloatArray
+    stretches: FloatArray = field(default_factory=lambda: np.empty((0, 2, 2)))
 
     kind: ClassVar[str] = "corner"
 
@@ -143,7 +181,34 @@ class CornerMap(FeatureMap):
         weights = as_finite("weights", self.weights, (C, None, 2))
         shapes = dict.fromkeys(("angles", "directions", "cuts", "reaches"), (C,)) | {"phases": weights.shape[:2]}
         others = {name: as_finite(name, getattr(self, name), shape) for name, shape in shapes.items()}
+        stretches = self.stretches if np.size(self.stretches) else np.tile(np.eye(2), (C, 1, 1))
+        assign(self, stretches=as_finite("stretches", stretches, (C, 2, 2)))
         assign(self, vertices=vertices, weights=weights, **others)
+
+    @classmethod
+    def drawn(cls, domain: Domain, sectors: Sequence[Sector], n: int, scale: float, seed: int) -> Self:
+        """n waves for each of these sectors, a stream for each."""
+        corners = [sector.corner for sector in sectors]
+        rays = [domain.free_ray(corner) for corner in corners]
+        # Any exterior ray will do for a window; the bisector is the farthest from the domain.
+        cuts = [math.pi + 0.5 * c.angle if ray is None else ray for c, ray in zip(corners, rays, strict=True)]
+        # A corner with no other side to reach has nothing to meet again.
+        near = [
+            c.reach if ray is None and math.isfinite(c.reach) else 0.0 for c, ray in zip(corners, rays, strict=True)
+        ]
+        numbers = range(len(corners))
+        return cls(
+            domain.lower,
+            domain.side,
+            vertices=np.array([corner.vertex for corner in corners]),
+            angles=np.array([sector.opening for sector in sectors]),
+            directions=np.array([sector.direction for sector in sectors]),
+            cuts=np.array([sector.seen(cut) for sector, cut in zip(sectors, cuts, strict=True)]),
+            reaches=np.array([r * np.linalg.norm(s.stretch, -2) for s, r in zip(sectors, near, strict=True)]),
+            weights=np.array([stream(seed, f"corner {i}").standard_normal((n, 2)) / scale for i in numbers]),
+            phases=np.array([stream(seed, f"phases {i}").uniform(0.0, 2.0 * math.pi, n) for i in numbers]),
+            stretches=np.array([sector.stretch for sector in sectors]),
+        )
 
     @property
     def n_features(self) -> int:
@@ -155,12 +220,13 @@ class CornerMap(FeatureMap):
         return float(self.side.max())
 
     def conformal(self, x: FloatArray, corner: int) -> tuple[ComplexArray, ComplexArray, FloatArray]:
-        """zeta of one corner at the points x (n, 2), d zeta / d(x + iy) and the distance to the vertex, (n,) each.
+        """zeta of one corner at the points x (n, 2), its derivative d zeta / d(x + iy) and the distance to the vertex,
+        (n,) each; the last two after the stretch.
 
-        Real and imaginary part of zeta are harmonic, the latter vanishes on both edges of the corner. At the vertex
-        the derivative is NaN.
+        Real and imaginary part of zeta are harmonic there; the latter vanishes on both edges of a corner of this angle,
+        on the first edge of a joint the latter and on the other the former. At the vertex the derivative is NaN.
         """
-        y = x - self.vertices[corner]
+        y = self._stretched(x, corner)
         r = np.hypot(y[:, 0], y[:, 1])
         # The principal argument jumps at -pi; measured from the ray opposite to the cut it jumps on the cut.
         middle = self.directions[corner] + self.cuts[corner] - math.pi
@@ -172,12 +238,17 @@ class CornerMap(FeatureMap):
         rate = np.divide(a * (r / self.size) ** a, r, out=np.full_like(r, np.nan), where=r > 0.0)
         return zeta, rate * np.exp(1j * ((a - 1.0) * angle - self.directions[corner])), r
 
+    def _stretched(self, x: FloatArray, corner: int) -> FloatArray:
+        """Points relative to a vertex, (n, 2)."""
+        y, stretch = x - self.vertices[corner], self.stretches[corner]
+        return y if is_identity(stretch) else np.asarray(y @ stretch.T)
+
     def _near(self, x: FloatArray, corner: int) -> NDArray[np.intp] | slice:
         """The rows at which the features of a corner can differ from zero."""
         reach = self.reaches[corner]
         if reach == 0.0:
             return slice(None)
-        return np.flatnonzero(np.square(x - self.vertices[corner]).sum(axis=1) < reach * reach)
+        return np.flatnonzero(np.square(self._stretched(x, corner)).sum(axis=1) < reach * reach)
 
     def _window(self, r: FloatArray, corner: int) -> tuple[FloatArray, FloatArray]:
         """The radial window and its slope in r."""
@@ -200,10 +271,16 @@ class CornerMap(FeatureMap):
                 window, fall = self._window(r, i)
                 # The window is flat around the vertex, so its gradient there is zero.
                 outward = np.divide(fall, r, out=np.zeros_like(r), where=r > 0.0)
-                times_window(local, along, window, outward * (x[rows] - self.vertices[i]).T)
+                times_window(local, along, window, outward * self._stretched(x[rows], i).T)
+            if slopes and not is_identity(self.stretches[i]):
+                along = np.einsum("ij,ink->jnk", self.stretches[i], along)
             values[rows, columns] = local
             gradients[:, rows, columns] = along
         return values, gradients
+
+    @property
+    def singular(self) -> FloatArray:
+        return np.column_stack([self.vertices, math.pi / self.angles])
 
     def bounds(self) -> Pair:
         """Values alone are bounded: the gradient grows like distance^(pi / omega - 1) towards the vertex."""
@@ -218,10 +295,12 @@ class CornerMap(FeatureMap):
         towards the vertex.
         """
         corners = self.lower + self.side * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-        farthest = np.sqrt(np.square(corners - self.vertices[:, None]).sum(axis=2).max(axis=1))
+        away = np.einsum("cij,cnj->cni", self.stretches, corners - self.vertices[:, None])
+        farthest = np.sqrt(np.square(away).sum(axis=2).max(axis=1))
         farthest = np.where(self.reaches > 0.0, np.minimum(farthest, self.reaches), farthest)
         moduli = (farthest / self.size) ** (math.pi / self.angles)
         fastest = np.sqrt(np.square(self.weights).sum(axis=2)).max(axis=1)
         # Within a window the whole change happens in a part of the box.
-        shares = np.where(self.reaches > 0.0, np.minimum(2.0 * self.reaches / self.size, 1.0), 1.0)
+        widest = self.reaches / np.linalg.norm(self.stretches, -2, axis=(1, 2))
+        shares = np.where(self.reaches > 0.0, np.minimum(2.0 * widest / self.size, 1.0), 1.0)
         return whole_bandwidth(np.full(2, (2.0 * fastest * moduli / shares).max()))

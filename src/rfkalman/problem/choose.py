@@ -22,7 +22,6 @@ from ..core.show import Shown
 from ..domains import Box, Domain
 from ..features import (
     Constant,
-    CornerRFF,
     DirichletSine,
     ELUNetwork,
     GaussianRFF,
@@ -47,8 +46,6 @@ from .section import LIMITS
 if TYPE_CHECKING:
     from .file import Problem
 
-#: Corners milder than this need no features of their own (radians beyond a straight angle).
-_MILD = 0.2
 #: Length scale, in the coordinate asinh(r / scale), of features crowded around a source. A well of width 2 m in a box
 #: of 800 m: off from Theis' solution by 2 mm of 60 at 1.5, by 0.6 mm at 1.2 (rank 154), by 0.3 mm at 1.0 (rank 193).
 _FOCUS_SCALE = 1.2
@@ -197,7 +194,6 @@ class _Plan(Shown):
     bumps: Sequence[Bump]
     windowed: tuple[str, ...]
     periodic: tuple[int, ...]
-    corners: bool
     is_fixed: bool  # whether a length scale was given, or has nothing to say
     finest: float  # the length scale that follows every structure
 
@@ -218,8 +214,6 @@ class _Plan(Shown):
             around = log_radius(bump.centre, 2.0 * bump.width)
             crowd = mapped(GaussianRFF(n, _FOCUS_SCALE, seed=seed + i), around)
             waves = crowd if i == 0 else waves + crowd
-        if self.corners:
-            waves = waves + CornerRFF(max(40, n // 3), seed=seed)
         if self.windowed:
             return bubble(waves, parts=self.windowed)
         return waves if self.periodic else waves + Constant()
@@ -231,7 +225,6 @@ class _Plan(Shown):
             f"{self.count} {_FAMILIES[self.family][0]}{crowd if self.bumps else size}",
             "periodic" if self.periodic else "",
             f"zero on {', '.join(self.windowed)}" if self.windowed else "",
-            "and corner features" if self.corners else "",
         ]
         return ", ".join(filter(None, parts))
 
@@ -256,9 +249,6 @@ def _plan(
     # The box's own names of its faces tell the axis.
     joined = {n for n in domain.native_parts if isinstance(conditions[domain.names.get(n, n)], Periodic)}
     periodic = tuple(sorted({"xyz".index(face[0]) for face in joined}))
-    corners = bool(split) and any(
-        corner.angle > math.pi + _MILD and set(corner.parts) & set(split) for corner in domain.reentrant_corners()
-    )
     family = "waves" if given.family == "auto" else given.family
     if family == "sine" and (windowed != tuple(domain.parts) or not isinstance(domain, Box)):
         raise problem.error("features.family", "'sine' needs a box whose field is held at zero on every side.")
@@ -304,7 +294,7 @@ def _plan(
         )
     fixed = focus or family == "sine" or given.length_scale != "auto"
     around = bumps if focus else ()
-    return _Plan(pde, family, drawn, scale, floor, order, breaks, around, windowed, periodic, corners, fixed, finest)
+    return _Plan(pde, family, drawn, scale, floor, order, breaks, around, windowed, periodic, fixed, finest)
 
 
 def _focused(problem: Problem, pde: LinearPDE, bumps: Sequence[Bump], periodic: tuple[int, ...], family: str) -> bool:

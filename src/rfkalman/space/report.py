@@ -56,8 +56,8 @@ class SpaceReport(Told):
         Size of the lifted boundary values in the domain, and the part of them the space cannot follow, both
         relative to the rms of the values.
     mixed_corners : int
-        Joints of a held and a free boundary part at more than a right angle, near which smooth features follow the
-        field badly.
+        Re-entrant corners, joints of a held and a free boundary part, and in space edges of either kind by the parts
+        that meet there, at which the field is singular and no feature is.
     is_conforming : bool
         Whether the features satisfy the boundary condition.
     smallest_floor : float
@@ -182,9 +182,10 @@ class SpaceReport(Told):
             (
                 self.mixed_corners > 0,
                 JointWarning,
-                f"{self.mixed_corners} joint(s) of a held and a free boundary part at more than a right angle: the "
-                "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
-                "end at a corner, or map the features: rk.mapped)",
+                f"the field is singular at {self.mixed_corners} corner(s), joint(s) of a held and a free boundary "
+                "part, or edge(s) where no feature is: values around them are wrong and the bands do not know "
+                "(planar domains are given such features by whiten, unless enrich=False, a window that ends there or "
+                "features bound before forbid it; in space let a part end at an edge of 90 degrees)",
             ),
             (
                 self.lift_misfit > 0.05,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..core.checks import FloatArray
 from ..domains import Box, Rule
 from ..domains.pieces import Pieces
 from ..features.base import FeatureMap
@@ -14,7 +17,10 @@ def aligned_rule(
 ) -> Rule:
     """The quadrature of this order, cut at jumps of coefficients, seams of patches, kinks and ``breaks``."""
     lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
-    return pde.domain.crowded(order, lines, towards) if any(towards) else pde.domain.quadrature(order, lines)
+    singular = singular_places(features)
+    if any(towards) or singular is not None:
+        return pde.domain.crowded(order, lines, towards, singular=singular)
+    return pde.domain.quadrature(order, lines)
 
 
 def check_rule(
@@ -22,9 +28,16 @@ def check_rule(
 ) -> Rule:
     """Another rule, on which :func:`aligned_rule` is judged."""
     lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
-    if any(towards):
-        return pde.domain.crowded(order, lines, towards, check=True)
+    singular = singular_places(features)
+    if any(towards) or singular is not None:
+        return pde.domain.crowded(order, lines, towards, check=True, singular=singular)
     return pde.domain.check_quadrature(order, lines)
+
+
+def singular_places(features: FeatureMap) -> FloatArray | None:
+    """Vertices towards which rules are graded, each with a power, (n, 3); None without any."""
+    found = np.unique(features.singular, axis=0)
+    return found if len(found) else None
 
 
 def aligned_breaks(

@@ -38,7 +38,7 @@ from . import galerkin
 from .galerkin import Term
 from .loads import Drivers, EdgeLoad, SourceLoad, fine_order, is_function, judge_load, warn_if_unresolved
 from .report import SpaceReport
-from .rules import aligned_breaks, aligned_rule, roots, traced_parts
+from .rules import aligned_breaks, aligned_rule, roots, singular_places, traced_parts
 from .traces import EdgeIntegral, Lift, Modes, Part, UnknownShape, correlated_modes, natural_entries, natural_shape
 
 _EVALUATION_ROWS = 16384
@@ -380,7 +380,8 @@ class WhitenedSpace(Basis):
     def _edge(self, name: str, order: tuple[int, ...] | None = None) -> BoundaryRule:
         # Files from before there were additions hold as many trace rows as an uncut rule has points.
         lines = aligned_breaks(self.pde, self.features, self.breaks) if self.added else None
-        return self.pde.domain.boundary_rule(name, self.order if order is None else order, lines)
+        singular = singular_places(self.features) if "graded" in self.health else None
+        return self.pde.domain.boundary_rule(name, self.order if order is None else order, lines, singular)
 
     def with_coefficients(self, values: Mapping[str, float]) -> WhitenedSpace:
         """The same basis under other coefficient values; no re-assembly, O(r^3).

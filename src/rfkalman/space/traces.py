@@ -310,10 +310,14 @@ def _correlation(a: FloatArray, b: FloatArray, length: float) -> FloatArray:
 
 
 def boundary_rules(
-    domain: Domain, names: Sequence[str], order: tuple[int, ...], breaks: Breaks | None = None
+    domain: Domain,
+    names: Sequence[str],
+    order: tuple[int, ...],
+    breaks: Breaks | None = None,
+    singular: FloatArray | None = None,
 ) -> dict[str, BoundaryRule]:
-    """A rule for each of these parts, cut at the breaks."""
-    return {name: domain.boundary_rule(name, order, breaks) for name in names}
+    """A rule for each of these parts, cut at the breaks and graded towards singular vertices."""
+    return {name: domain.boundary_rule(name, order, breaks, singular) for name in names}
 
 
 def _lifting(strengths: FloatArray, energy: FloatArray, alpha: float) -> FloatArray:

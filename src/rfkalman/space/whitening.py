@@ -24,11 +24,12 @@ from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import bandwidth_of, per_axis
 from ..features.base import FeatureMap, Recipe, predicted_rank
 from ..features.enrichments import enriched
+from ..features.enrichments.corners import uncovered
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .rules import aligned_breaks, aligned_rule, check_rule, traced_parts
+from .rules import aligned_breaks, aligned_rule, check_rule, singular_places, traced_parts
 from .space import WhitenedSpace, diagonalised
 from .traces import boundary_rules
 
@@ -222,13 +223,13 @@ def whiten(
             QuadratureWarning,
             stacklevel=2,
         )
-    lines = aligned_breaks(pde, bound, cuts) if added else None
+    lines, singular = aligned_breaks(pde, bound, cuts) if added else None, singular_places(bound)
     strengths, rows, eps, r = np.zeros(0), np.zeros((0, 0)), 0.0, T.shape[1]
     if traced:
         eps = _usual_trace(domain, traced, counts) if trace_eps is None else as_number("trace_eps", trace_eps)
         if not 0.0 < eps < 1.0:
             raise ValueRangeError(f"trace_eps must lie in (0, 1), such as 1e-2: it is an rms trace; got {eps:g}.")
-        held = boundary_rules(domain, traced, counts, lines)
+        held = boundary_rules(domain, traced, counts, lines, singular)
         split = galerkin.trace_split(bound, T, list(held.values()), eps, memory)
         r = split.kept.shape[1]
         if r == 0:
@@ -238,11 +239,11 @@ def whiten(
             )
         T, strengths, rows = T @ np.hstack([split.kept, split.lifts]), split.strengths, split.rows
     exchanging = [name for name, condition in pde.conditions.items() if condition.exchange is not None]
-    edges = boundary_rules(domain, exchanging, counts, lines)
+    edges = boundary_rules(domain, exchanging, counts, lines, singular)
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
-    health["mixed_corners"] = float(_mixed_corners(pde))
-    health |= {"trace_eps": eps, "conforming": float(not nonconforming)}
+    health["mixed_corners"] = float(len(uncovered(pde, bound)))
+    health |= {"trace_eps": eps, "conforming": float(not nonconforming), "graded": float(singular is not None)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
         WhitenedSpace(
@@ -315,8 +316,8 @@ def _require_conforming(
     if lone and not _has_corner_features(features):
         raise ConformityError(
             f"the domain has {len(lone)} re-entrant corner(s), the first at {lone[0].vertex.tolist()}; smooth features "
-            "cannot follow the field there (an eigenvalue of 9.6 was off by 3 to 9). Add corner features: "
-            "features + rk.CornerRFF(100)."
+            "cannot follow the field there (an eigenvalue of 9.6 was off by 3 to 9). Let features be added for them "
+            "(enrich=True and a recipe without features of its own there), or add some: features + rk.CornerRFF(100)."
         )
     homogeneous = all(pde.conditions[name] == Dirichlet(0.0) for name in traced)
     if pde.domain.smooth_window and homogeneous and trace_eps is None:
@@ -333,12 +334,6 @@ def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...]) -> 
     """The default of ``trace_eps``: larger where the held boundary is a curve drawn with straight edges."""
     fastest = float(domain.wave(counts).max())
     return float(np.clip(_CHORDS * domain.chord_height(traced) * fastest, TRACE_EPS, _LARGEST_EPS))
-
-
-def _mixed_corners(pde: LinearPDE) -> int:
-    """Joints of a held and a free part at an angle above a right one, where the field goes like r^(pi / (2 angle))."""
-    held = {name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)}
-    return sum(angle > 0.5 * np.pi + _MILD_CORNER and len(names & held) == 1 for _, angle, names in pde.domain.joints())
 
 
 def _has_corner_features(features: FeatureMap) -> bool:

@@ -18,9 +18,12 @@ import numpy as np
 
 from ...core.show import Shown
 from ...physics.pde import LinearPDE
-from ..base import Recipe, RecipeSum, reseeded
+from ..base import Recipe, RecipeSum, predicted_rank, reseeded
 from ..fourier import Constant
 from ..wrappers import Bubble, matching_parts
+
+#: The usual floor, at which ranks are predicted.
+_FLOOR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,18 @@ def size_of(recipe: Recipe) -> int:
     """How many features a recipe asks for, what is nested included; a constant is one."""
     own = (getattr(part, "n_features", 1 if isinstance(part, Constant) else 0) for part in _all_parts(recipe))
     return sum(int(np.prod(n)) for n in own)
+
+
+def rank_of(around: Surroundings) -> float:
+    """About how many directions the smooth features have."""
+    domain = around.pde.domain
+    known = around.smooth.finest(domain)
+    return float(around.count if known is None else min(around.count, predicted_rank(domain.side, known[1], _FLOOR)))
+
+
+def seed_of(recipe: Recipe) -> int:
+    """The seed of a recipe, or of the first in it that has one; 0 without any."""
+    return next((int(part.seed) for part in _all_parts(recipe) if hasattr(part, "seed")), 0)
 
 
 def _resized(value: Any, share: float) -> Any:
