@@ -257,6 +257,35 @@ class Corner(Shown):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Wedge(Shown):
+    """A vertex of a planar domain, or an edge of a box in space, at which two boundary parts of different names meet.
+
+    Parameters
+    ----------
+    place : (d,) array_like
+        The vertex, or the middle of the edge.
+    axes : (int, int)
+        The coordinates across the edge, in whose plane the angles are.
+    angle, direction : float
+        Interior angle, and polar angle of the side from which the domain lies counter-clockwise.
+    parts : (str, str)
+        Boundary parts of the two sides, that of ``direction`` first.
+    cut : float
+        From ``direction`` to a ray that never meets the domain again.
+    reach : float
+        Where there is no such ray: the distance to the nearest other side; 0 where there is one.
+    """
+
+    place: FloatArray
+    axes: tuple[int, int]
+    angle: float
+    direction: float
+    parts: tuple[str, str]
+    cut: float
+    reach: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Crossing(Shown):
     """A point at which a line through a planar domain meets a straight side of its boundary.
 
@@ -520,6 +549,13 @@ class Domain(Table, sort="domain is"):
         """Vertices at which two parts of different names meet: place (2,), interior angle, the two names.
 
         Known for polygons; a box meets at right angles and needs no list.
+        """
+        return ()
+
+    def wedges(self) -> tuple[Wedge, ...]:
+        """Where two parts of different names meet along straight sides.
+
+        Known for boxes, polygons and straight plane meshes.
         """
         return ()
 

@@ -19,6 +19,7 @@ from .base import (
     Domain,
     Order,
     Rule,
+    Wedge,
     Window,
     bandwidth_of,
     known_parts,
@@ -186,6 +187,27 @@ class Box(Domain):
 
     def _native_window(self, natives: tuple[str, ...]) -> BoxWindow:
         return BoxWindow(self.lower, self.side, natives)
+
+    def wedges(self) -> tuple[Wedge, ...]:
+        found = []
+        for i, j in itertools.combinations(range(self.dimension), 2):
+            low, high = (f"{'xyz'[i]}-", f"{'xyz'[j]}-"), (f"{'xyz'[i]}+", f"{'xyz'[j]}+")
+            # Counter-clockwise from the lower corner: where it is, and the faces on which its two sides lie.
+            around = (
+                ((0, 0), (low[1], low[0])),
+                ((1, 0), (high[0], low[1])),
+                ((1, 1), (high[1], high[0])),
+                ((0, 1), (low[0], high[1])),
+            )
+            for quarter, (corner, faces) in enumerate(around):
+                place = 0.5 * (self.lower + self.upper)
+                for axis, end in zip((i, j), corner, strict=True):
+                    place[axis] = (self.upper if end else self.lower)[axis]
+                parts = self._shown[faces[0]], self._shown[faces[1]]
+                if parts[0] != parts[1]:
+                    right = 0.5 * math.pi
+                    found.append(Wedge(place, (i, j), right, quarter * right, parts, 2.5 * right))
+        return tuple(found)
 
 
 def Interval(a: float, b: float) -> Box:

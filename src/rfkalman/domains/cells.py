@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.show import Shown
-from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, raised
+from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, Wedge, raised
 from .pieces import SimplexPieces, cut_at, simplices_within
 from .rules import (
     CROWDED,
@@ -110,6 +110,28 @@ class CellDomain(Domain):
             others = np.delete(np.arange(len(a)), i)
             reach = 0.0 if convex else float(_distances(point, a[others], b[others]).min())
             found.append(Crossing(point, math.atan2(along[1], along[0]), sides[i][2], reach))
+        return tuple(found)
+
+    def wedges(self) -> tuple[Wedge, ...]:
+        rings = () if self.curved else self._outline()
+        a, b = (
+            np.concatenate([np.roll(ring.shown, -k, axis=0) for ring in rings] or [np.empty((0, 2))]) for k in (0, 1)
+        )
+        convex = len(rings) == 1 and not self.reentrant_corners()
+        found = []
+        for ring in rings:
+            turn = turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)
+            for k, angle in enumerate(np.where(turn > math.pi - _STRAIGHT, 2.0 * math.pi, math.pi - turn).tolist()):
+                parts, vertex = (ring.labels[k], ring.labels[k - 1]), ring.shown[k]
+                if parts[0] == parts[1]:
+                    continue
+                direction = math.atan2(ring.leaving[k, 1], ring.leaving[k, 0])
+                apart = ~((a == vertex).all(axis=1) | (b == vertex).all(axis=1))
+                reach = float(_distances(vertex, a[apart], b[apart]).min())
+                middle = math.pi + 0.5 * angle
+                free = middle if convex else self.free_ray(Corner(vertex, angle, direction, reach, parts))
+                cut, reach = (middle, reach) if free is None else (free, 0.0)
+                found.append(Wedge(vertex, (0, 1), angle, direction, parts, cut, reach))
         return tuple(found)
 
     def chord_height(self, parts: Sequence[str]) -> float:

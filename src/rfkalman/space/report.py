@@ -15,6 +15,7 @@ from ..core.errors import (
     SpaceWarning,
 )
 from ..core.show import Told
+from .traces import LARGE_MISFIT, misfit_text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,6 +56,8 @@ class SpaceReport(Told):
     lift_norm, lift_misfit : float
         Size of the lifted boundary values in the domain, and the part of them the space cannot follow, both
         relative to the rms of the values.
+    lift_place : list of float
+        Where on the boundary they are followed worst.
     mixed_corners : int
         Joints of a held and a free boundary part at more than a right angle, near which smooth features follow the
         field badly.
@@ -93,6 +96,7 @@ class SpaceReport(Told):
     trace_eps: float
     lift_norm: float
     lift_misfit: float
+    lift_place: list[float]
     mixed_corners: int
     is_conforming: bool
     smallest_floor: float
@@ -186,11 +190,7 @@ class SpaceReport(Told):
                 "field is singular there, smooth features are wrong around it and the bands do not know (let a part "
                 "end at a corner, or map the features: rk.mapped)",
             ),
-            (
-                self.lift_misfit > 0.05,
-                BoundaryJumpWarning,
-                f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)",
-            ),
+            (self.lift_misfit > LARGE_MISFIT, BoundaryJumpWarning, misfit_text(self.lift_misfit, self.lift_place)),
             (
                 self.growth > 0.0,
                 GrowthWarning,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from ..domains import Box, Rule
+import numpy as np
+
+from ..core.pieces import grid_points
+from ..domains import Box, Mesh, Rule
 from ..domains.pieces import Pieces
 from ..features.base import FeatureMap
+from ..features.enrichments.jumps import AngleMap
 from ..physics.conditions import Dirichlet
 from ..physics.pde import LinearPDE
+
+#: Rectangles a long side of which is this many short ones at most are cut into squares.
+_FLATTEST = 16
 
 
 def aligned_rule(
@@ -25,6 +32,31 @@ def check_rule(
     if any(towards):
         return pde.domain.crowded(order, lines, towards, check=True)
     return pde.domain.check_quadrature(order, lines)
+
+
+def angle_rule(
+    pde: LinearPDE,
+    features: FeatureMap,
+    angles: AngleMap,
+    order: tuple[int, ...],
+    breaks: tuple[tuple[float, ...], ...] = (),
+    check: bool = False,
+) -> Rule:
+    """A rule for features times the gradients of angles, which go like 1 / r: collapsed towards each vertex.
+
+    A product rule would have to be graded: on triangles with a vertex there, 1 / r times the area element is smooth.
+    """
+    domain = _in_triangles(pde.domain) if isinstance(pde.domain, Box) and pde.domain.dimension == 2 else pde.domain
+    return domain.crowded(order, aligned_breaks(pde, features, breaks), angles.vertices, check)
+
+
+def _in_triangles(box: Box) -> Mesh:
+    """A rectangle in triangles that are not too flat."""
+    m, n = np.clip(np.rint(box.side / box.side.min()), 1, _FLATTEST).astype(int).tolist()
+    points = grid_points([np.linspace(a, b, k + 1) for a, b, k in zip(box.lower, box.upper, (m, n), strict=True)])
+    i = (np.arange(m)[:, None] * (n + 1) + np.arange(n)).ravel()
+    low, right, top, high = i, i + n + 1, i + 1, i + n + 2
+    return Mesh(points, np.concatenate([np.stack([low, right, high], axis=1), np.stack([low, high, top], axis=1)]))
 
 
 def aligned_breaks(
