@@ -308,8 +308,8 @@ def without_wall_flux(
     By parts, the integral of A grad theta . grad psi has a flux through held parts, like 1 / r along them, that a
     small trace of psi multiplies. Without it, and with B = A(vertex), for which theta has no sources, what is left is
     the integral of (A - B) grad theta . grad psi, less the flux of (A - B) grad theta through held parts, and the flux
-    of B grad theta through the others: bounded integrands, and zero for a constant A and no other parts. Angles within a
-    window are left as they are, and those of a diffusivity that varies in space.
+    of B grad theta through the others: bounded integrands, and zero for a constant A and no other parts. Angles within
+    a window are left as they are, and in three dimensions those under a diffusivity that varies.
     """
     n, J, d = T.shape[1], angles.n_features, features.dimension
     fix = np.zeros((n, J))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.pieces import grid_points
-from ..domains import Box, Mesh, Rule
+from ..domains import Box, Domain, Mesh, Rule
 from ..domains.pieces import Pieces
 from ..features.base import FeatureMap
-from ..features.enrichments.jumps import AngleMap
+from ..features.enrichments.jumps import without_angles
 from ..physics.conditions import Dirichlet
 from ..physics.pde import LinearPDE
 
@@ -19,38 +19,37 @@ _FLATTEST = 16
 def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
-    """The quadrature of this order, cut at jumps of coefficients, seams of patches, kinks and ``breaks``."""
-    lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
-    return pde.domain.crowded(order, lines, towards) if any(towards) else pde.domain.quadrature(order, lines)
+    """The quadrature of this order, cut at jumps of coefficients, seams of patches, kinks and ``breaks``.
+
+    Where features are singular it is crowded. Angles have gradients like 1 / r: on triangles with a vertex there, that
+    times the area element is smooth, so a rectangle is cut into triangles for them.
+    """
+    domain, towards = _crowding(pde, features)
+    lines = aligned_breaks(pde, features, breaks)
+    return domain.crowded(order, lines, towards) if any(towards) else domain.quadrature(order, lines)
 
 
 def check_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
     """Another rule, on which :func:`aligned_rule` is judged."""
-    lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
-    if any(towards):
-        return pde.domain.crowded(order, lines, towards, check=True)
-    return pde.domain.check_quadrature(order, lines)
+    domain, towards = _crowding(pde, features)
+    lines = aligned_breaks(pde, features, breaks)
+    return domain.crowded(order, lines, towards, check=True) if any(towards) else domain.check_quadrature(order, lines)
 
 
-def angle_rule(
-    pde: LinearPDE,
-    features: FeatureMap,
-    angles: AngleMap,
-    order: tuple[int, ...],
-    breaks: tuple[tuple[float, ...], ...] = (),
-    check: bool = False,
-) -> Rule:
-    """A rule for features times the gradients of angles, which go like 1 / r: collapsed towards each vertex.
-
-    A product rule would have to be graded: on triangles with a vertex there, 1 / r times the area element is smooth.
-    """
-    domain = _in_triangles(pde.domain) if isinstance(pde.domain, Box) and pde.domain.dimension == 2 else pde.domain
-    return domain.crowded(order, aligned_breaks(pde, features, breaks), angles.vertices, check)
+def _crowding(pde: LinearPDE, features: FeatureMap) -> tuple[Domain, list[list[float]]]:
+    """The domain to be integrated over, and coordinates per axis at whose crossings features are singular."""
+    smooth, angles = without_angles(features)
+    towards = [set(axis.tolist()) for axis in smooth.towards]
+    if angles is None:
+        return pde.domain, [sorted(axis) for axis in towards]
+    plane = isinstance(pde.domain, Box) and pde.domain.dimension == 2
+    both = [sorted(axis.union(more)) for axis, more in zip(towards, angles.vertices, strict=True)]
+    return _in_triangles(pde.domain) if plane else pde.domain, both
 
 
-def _in_triangles(box: Box) -> Mesh:
+def _in_triangles(box: Domain) -> Mesh:
     """A rectangle in triangles that are not too flat."""
     m, n = np.clip(np.rint(box.side / box.side.min()), 1, _FLATTEST).astype(int).tolist()
     points = grid_points([np.linspace(a, b, k + 1) for a, b, k in zip(box.lower, box.upper, (m, n), strict=True)])

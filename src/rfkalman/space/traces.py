@@ -274,7 +274,7 @@ class Lift:
         for level in np.unique(levels):
             traces[levels == level] = D[levels == level] @ self._solves[level][:r1, :r1].T * self._strengths
         outside = np.maximum(rests2 - np.square(D).sum(axis=1), 0.0) + np.square(traces - D).sum(axis=1)
-        return np.sqrt(np.divide(outside, sizes2, out=np.zeros_like(outside), where=sizes2 > 0.0))
+        return np.asarray(np.sqrt(np.divide(outside, sizes2, out=np.zeros_like(outside), where=sizes2 > 0.0)))
 
     def _worst_place(self, t: float, b: FloatArray, level: int) -> FloatArray:
         """The boundary point at which the values at a time, with data b, are followed worst, (d,)."""
@@ -288,7 +288,7 @@ class Lift:
             i = int(np.argmax(np.abs(missed)))
             if abs(missed[i]) > worst:
                 worst, place = float(abs(missed[i])), x[inner][i]
-        return place
+        return np.asarray(place)
 
     @staticmethod
     def _values(part: Part, x: FloatArray, t: float) -> FloatArray:
@@ -380,8 +380,8 @@ def misfit_text(misfit: float, place: Iterable[float]) -> str:
     where = f"({', '.join(f'{v:.3g}' for v in place)})"
     return (
         f"{100 * misfit:.0f} % of the boundary values cannot be followed, worst near {where}: they jump there or vary "
-        "faster than the features. Give a jump within a part the ramp it has in reality, or make the two sides parts of "
-        "their own: between parts of a box, a polygon or a straight plane mesh jumps are carried exactly, unless "
+        "faster than the features. Give a jump within a part the ramp it has in reality, or make the two sides parts "
+        "of their own: between parts of a box, a polygon or a straight plane mesh jumps are carried exactly, unless "
         "features vanish on one of them (leave the window out) or enrich=False"
     )
 

@@ -128,10 +128,8 @@ def _overlap(space: WhitenedSpace, twin: Basis) -> FloatArray:
     n = r + space.trace_rows.shape[1]
     for x, w in twin.rule.blocks(block_rows(twin.features, twin.rank, twin.memory)):
         values = twin.features(x)
-        own = (
-            values[:, :n]
-            if n == len(total)
-            else np.hstack([values[:, :n], space.features(x) @ space.lifts[:, n - r :]])
-        )
+        own = values[:, :n]
+        if n < len(total):
+            own = np.hstack([own, space.features(x) @ space.lifts[:, n - r :]])
         total += own.T @ (w[:, None] * (values @ twin.transform))
     return frozen(total)

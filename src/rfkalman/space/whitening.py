@@ -29,7 +29,7 @@ from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
 from .galerkin import SpectrumRoute, svd_spectrum
-from .rules import aligned_breaks, angle_rule, aligned_rule, check_rule, traced_parts
+from .rules import aligned_breaks, aligned_rule, check_rule, traced_parts
 from .space import WhitenedSpace, diagonalised
 from .traces import boundary_rules
 
@@ -192,7 +192,7 @@ def whiten(
     cuts = _cuts(domain, breaks)
     if order is None:
         _require_affordable(domain, features, bound.n_features, counts)
-    rule = aligned_rule(pde, bound, counts, cuts)
+    rule = aligned_rule(pde, whole, counts, cuts)
     if rule.n_points < 2 * bound.n_features:
         raise QuadratureError(
             f"order={counts} gives {rule.n_points} quadrature points for {bound.n_features} features; at least "
@@ -201,7 +201,7 @@ def whiten(
     full = spectrum(bound, rule, floor, memory)
     if not full.values[0] > 0.0:
         raise FloorError("every feature vanishes on the domain, so the floor keeps nothing; check the features.")
-    check = check_rule(pde, bound, counts, cuts)
+    check = check_rule(pde, whole, counts, cuts)
     if grid is not None:
         floor = _choose_floor(grid, full, bound, rule, check, memory)
     T = full.transform(floor)
@@ -245,7 +245,6 @@ def whiten(
         T, strengths, rows = T @ np.hstack([split.kept, split.lifts]), split.strengths, split.rows
     carried = np.zeros((T.shape[1] - r, 0))
     if angles is not None:
-        rule, check = (angle_rule(pde, bound, angles, counts, cuts, again) for again in (False, True))
         T, onto = _with_angles(bound, T, angles, rule, memory)
         carried, added = onto[r:], (*added, *said_of(angles))
         blocks = (
@@ -460,7 +459,7 @@ def _corrected(terms: tuple[galerkin.Term, ...], fix: FloatArray) -> tuple[galer
     """The terms with ``fix`` (n, J) added to what the diffusion makes of the angles; to the first entry of a tensor."""
     first = next(i for i, term in enumerate(terms) if term.name.startswith("diffusion"))
     matrix = terms[first].matrix.copy()
-    n, J = fix.shape
+    n = len(fix)
     matrix[:n, n:] += fix / terms[first].value
     # The transpose too: rotations of the space take the form for symmetric. Nothing else reads it.
     matrix[n:, :n] = matrix[:n, n:].T

@@ -16,12 +16,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.checks import FloatArray, as_finite, assign
-from ...domains.base import Wedge
+from ...domains.base import Wedge, Window
 from ...physics.conditions import Dirichlet, TimeSeries, Unknown
 from ...physics.pde import LinearPDE
 from ...statespace.values import union
-from ..base import FeatureMap, FeatureSum, Pair, smooth_step, times_window
+from ..base import LARGEST_SLOPE, FeatureMap, FeatureSum, Pair, Recipe, RecipeSum, smooth_step
+from ..wrappers import Times
+from .base import Addition, Enrichment, Surroundings
 
+#: Names the streams of the products, and how many of each there are.
+_KEY, _PRODUCTS = 83, 10
 #: A windowed angle is whole up to this fraction of its reach.
 _PLATEAU = 0.25
 
@@ -82,22 +86,8 @@ class AngleMap(FeatureMap):
         values, gradients = self._blank(x, slopes)
         for j, across in enumerate(self.axes.astype(int).tolist()):
             y = x[:, across] - self.places[j, across]
-            z = y @ self.shears[j].T
-            # The principal argument jumps at -pi; measured from the ray opposite to the cut it jumps on the cut.
-            middle = self.directions[j] + self.cuts[j] - math.pi
-            c, s = math.cos(middle), math.sin(middle)
-            turned = np.arctan2(c * z[:, 1] - s * z[:, 0], c * z[:, 0] + s * z[:, 1])
-            value = ((turned + (self.cuts[j] - math.pi)) / self.angles[j])[:, None]
-            square = np.square(z).sum(axis=1)
-            rate = np.divide(1.0 / self.angles[j], square, out=np.zeros_like(square), where=square > 0.0)
-            gradient = self.shears[j].T @ (rate * np.stack([-z[:, 1], z[:, 0]]))
-            if self.reaches[j] > 0.0:
-                r = np.hypot(y[:, 0], y[:, 1])
-                width = (1.0 - _PLATEAU) * self.reaches[j]
-                window, fall = smooth_step((self.reaches[j] - r) / width)
-                outward = np.divide(-fall / width, r, out=np.zeros_like(r), where=r > 0.0) * y.T
-                times_window(value, gradient[..., None], window, outward)
-            values[:, j] = value[:, 0]
+            shape = (self.directions[j], self.angles[j], self.cuts[j], self.reaches[j])
+            values[:, j], gradient = _angle(y, self.shears[j], *map(float, shape))
             if slopes:
                 gradients[across, :, j] = gradient
         return values, gradients
@@ -119,6 +109,89 @@ class AngleMap(FeatureMap):
         return FeatureMap.settings(self) | {"parts": [list(pair) for pair in self.parts]}
 
 
+def _angle(
+    y: FloatArray, shear: FloatArray, direction: float, angle: float, cut: float, reach: float
+) -> tuple[FloatArray, FloatArray]:
+    """An angle of :class:`AngleMap` and its gradient at points y (n, 2) from the vertex, (n,) and (2, n)."""
+    z = y @ shear.T
+    # The principal argument jumps at -pi; measured from the ray opposite to the cut it jumps on the cut.
+    middle = direction + cut - math.pi
+    c, s = math.cos(middle), math.sin(middle)
+    turned = np.arctan2(c * z[:, 1] - s * z[:, 0], c * z[:, 0] + s * z[:, 1])
+    value = (turned + (cut - math.pi)) / angle
+    square = np.square(z).sum(axis=1)
+    rate = np.divide(1.0 / angle, square, out=np.zeros_like(square), where=square > 0.0)
+    gradient = shear.T @ (rate * np.stack([-z[:, 1], z[:, 0]]))
+    if reach > 0.0:
+        r, width = np.hypot(y[:, 0], y[:, 1]), (1.0 - _PLATEAU) * reach
+        window, fall = smooth_step((reach - r) / width)
+        outward = np.divide(-fall / width, r, out=np.zeros_like(r), where=r > 0.0) * y.T
+        value, gradient = value * window, gradient * window + value * outward
+    return value, np.asarray(gradient)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AngleSlope(Window):
+    """An angle of :class:`AngleMap` times a coordinate from its vertex, over the size of the domain.
+
+    A flow over a jump, or a diffusivity that varies there, has the field contain such products. Of finite energy.
+    """
+
+    place: FloatArray
+    shear: FloatArray
+    direction: float
+    angle: float
+    cut: float
+    reach: float
+    along: int
+    size: float
+
+    kind: ClassVar[str] = "angle slope"
+
+    def __post_init__(self) -> None:
+        assign(self, place=as_finite("place", self.place, (2,)), shear=as_finite("shear", self.shear, (2, 2)))
+
+    @property
+    def extra_order(self) -> int:
+        return 4
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        y = (x - self.place) / self.size
+        value, gradient = _angle(x - self.place, self.shear, self.direction, self.angle, self.cut, self.reach)
+        slope = gradient * y[:, self.along]
+        slope[self.along] += value / self.size
+        return value * y[:, self.along], slope
+
+    def bounds(self) -> tuple[float, float]:
+        """Of a domain of twice this size; the gradient of the angle times the distance is bounded."""
+        steepest = float(np.linalg.norm(self.shear, 2) * np.linalg.norm(np.linalg.inv(self.shear), 2)) / self.angle
+        fall = 2.0 * LARGEST_SLOPE * self.size / ((1.0 - _PLATEAU) * self.reach) if self.reach else 0.0
+        return 2.0, (1.0 + steepest + fall) / self.size
+
+
+class Jumps(Enrichment):
+    """Products of angles, where values jump under a flow or a diffusivity that varies.
+
+    The angles themselves are no features to be whitened; ``rk.whiten`` asks for them with :func:`jump_angles`.
+    """
+
+    def additions(self, around: Surroundings) -> Iterable[Addition]:
+        pde = around.pde
+        angles = None
+        if pde.domain.dimension == 2 and (pde.velocity is not None or callable(pde.diffusion)):
+            angles = jump_angles(pde, around.zero_on)
+        if angles is None:
+            return []
+        size, share = float(pde.domain.side.max()), min(1.0, _PRODUCTS / around.count)
+        recipes: list[Recipe] = []
+        for j, place in enumerate(angles.places):
+            turn = float(angles.directions[j]), float(angles.angles[j]), float(angles.cuts[j]), float(angles.reaches[j])
+            factors = [AngleSlope(place, angles.shears[j], *turn, along, size) for along in (0, 1)]
+            recipes += [Times(around.waves(share, _KEY, j, i), factor) for i, factor in enumerate(factors)]
+        why = f"products of the angle at the {len(angles.places)} places where values may jump"
+        return [Addition(RecipeSum(tuple(recipes)), why)]
+
+
 def jump_angles(pde: LinearPDE, zero_on: Iterable[str]) -> AngleMap | None:
     """The angles between held parts whose values differ or may come to differ; None where there are none.
 
@@ -131,8 +204,8 @@ def jump_angles(pde: LinearPDE, zero_on: Iterable[str]) -> AngleMap | None:
     if not wedges:
         return None
     shears = [_shear(pde, wedge) for wedge in wedges]
-    turned = [[_turned(shear, w.direction + by) for by in (0.0, w.angle, w.cut)] for shear, w in zip(shears, wedges)]
-    first, second, cut = np.array(turned).T
+    rays = np.array([[w.direction, w.direction + w.angle, w.direction + w.cut] for w in wedges])
+    first, second, cut = np.vectorize(_turned, signature="(2,2),()->()")(np.array(shears), rays.T)
     return AngleMap(
         pde.domain.lower,
         pde.domain.side,
