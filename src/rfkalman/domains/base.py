@@ -258,14 +258,11 @@ class Corner(Shown):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wedge(Shown):
-    """A vertex of a planar domain, or an edge of a box in space, at which two boundary parts of different names meet.
+    """A vertex of a planar domain at which two straight sides of boundary parts of different names meet.
 
     Parameters
     ----------
-    place : (d,) array_like
-        The vertex, or the middle of the edge.
-    axes : (int, int)
-        The coordinates across the edge, in whose plane the angles are.
+    vertex : (2,) array_like
     angle, direction : float
         Interior angle, and polar angle of the side from which the domain lies counter-clockwise.
     parts : (str, str)
@@ -276,8 +273,7 @@ class Wedge(Shown):
         Where there is no such ray: the distance to the nearest other side; 0 where there is one.
     """
 
-    place: FloatArray
-    axes: tuple[int, int]
+    vertex: FloatArray
     angle: float
     direction: float
     parts: tuple[str, str]
@@ -553,10 +549,7 @@ class Domain(Table, sort="domain is"):
         return ()
 
     def wedges(self) -> tuple[Wedge, ...]:
-        """Where two parts of different names meet along straight sides.
-
-        Known for boxes, polygons and straight plane meshes.
-        """
+        """Where two parts of different names meet; known for rectangles, polygons and straight plane meshes."""
         return ()
 
     # -- saving -------------------------------------------------------------------------------------------------------

@@ -189,25 +189,16 @@ class Box(Domain):
         return BoxWindow(self.lower, self.side, natives)
 
     def wedges(self) -> tuple[Wedge, ...]:
-        found = []
-        for i, j in itertools.combinations(range(self.dimension), 2):
-            low, high = (f"{'xyz'[i]}-", f"{'xyz'[j]}-"), (f"{'xyz'[i]}+", f"{'xyz'[j]}+")
-            # Counter-clockwise from the lower corner: where it is, and the faces on which its two sides lie.
-            around = (
-                ((0, 0), (low[1], low[0])),
-                ((1, 0), (high[0], low[1])),
-                ((1, 1), (high[1], high[0])),
-                ((0, 1), (low[0], high[1])),
-            )
-            for quarter, (corner, faces) in enumerate(around):
-                place = 0.5 * (self.lower + self.upper)
-                for axis, end in zip((i, j), corner, strict=True):
-                    place[axis] = (self.upper if end else self.lower)[axis]
-                parts = self._shown[faces[0]], self._shown[faces[1]]
-                if parts[0] != parts[1]:
-                    right = 0.5 * math.pi
-                    found.append(Wedge(place, (i, j), right, quarter * right, parts, 2.5 * right))
-        return tuple(found)
+        if self.dimension != 2:
+            return ()
+        (a, c), (b, d), right = self.lower, self.upper, 0.5 * math.pi
+        # Counter-clockwise from the lower corner: where it is, and the faces on which its two sides lie.
+        around = (((a, c), "y-", "x-"), ((b, c), "x+", "y-"), ((b, d), "y+", "x+"), ((a, d), "x-", "y+"))
+        found = (
+            Wedge(np.array(vertex), right, quarter * right, (self._shown[first], self._shown[second]), 2.5 * right)
+            for quarter, (vertex, first, second) in enumerate(around)
+        )
+        return tuple(wedge for wedge in found if wedge.parts[0] != wedge.parts[1])
 
 
 def Interval(a: float, b: float) -> Box:

@@ -131,7 +131,7 @@ class CellDomain(Domain):
                 middle = math.pi + 0.5 * angle
                 free = middle if convex else self.free_ray(Corner(vertex, angle, direction, reach, parts))
                 cut, reach = (middle, reach) if free is None else (free, 0.0)
-                found.append(Wedge(vertex, (0, 1), angle, direction, parts, cut, reach))
+                found.append(Wedge(vertex, angle, direction, parts, cut, reach))
         return tuple(found)
 
     def chord_height(self, parts: Sequence[str]) -> float:

@@ -309,14 +309,11 @@ def without_wall_flux(
     small trace of psi multiplies. Without it, and with B = A(vertex), for which theta has no sources, what is left is
     the integral of (A - B) grad theta . grad psi, less the flux of (A - B) grad theta through held parts, and the flux
     of B grad theta through the others: bounded integrands, and zero for a constant A and no other parts. Angles within
-    a window are left as they are, and in three dimensions those under a diffusivity that varies.
+    a window are left as they are.
     """
     n, J, d = T.shape[1], angles.n_features, features.dimension
-    fix = np.zeros((n, J))
-    exact = np.flatnonzero(angles.reaches == 0.0)
-    if (d > 2 and callable(pde.diffusion)) or not exact.size:
-        return fix
-    at = pde.diffusion_at(angles.places)
+    fix, exact = np.zeros((n, J)), angles.reaches == 0.0
+    at = pde.diffusion_at(angles.vertices)
     B = at if at.ndim == 3 else at[:, None, None] * np.eye(d)
 
     def flux(x: FloatArray) -> FloatArray:
@@ -334,9 +331,7 @@ def without_wall_flux(
                     own = A if A.ndim == 3 else A[:, None, None] * np.eye(d)
                     through = np.einsum("nab,bnj->anj", own, angles.jet(x)[1]) - through
                 fix += sign * (features(x) @ T).T @ (w[:, None] * np.einsum("na,anj->nj", normal, through))
-    chosen = np.zeros((n, J))
-    chosen[:, exact] = fix[:, exact]
-    return chosen
+    return np.where(exact, fix, 0.0)
 
 
 def project(

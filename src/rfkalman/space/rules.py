@@ -44,12 +44,11 @@ def _crowding(pde: LinearPDE, features: FeatureMap) -> tuple[Domain, list[list[f
     towards = [set(axis.tolist()) for axis in smooth.towards]
     if angles is None:
         return pde.domain, [sorted(axis) for axis in towards]
-    plane = isinstance(pde.domain, Box) and pde.domain.dimension == 2
-    both = [sorted(axis.union(more)) for axis, more in zip(towards, angles.vertices, strict=True)]
-    return _in_triangles(pde.domain) if plane else pde.domain, both
+    both = [sorted(axis.union(more)) for axis, more in zip(towards, angles.vertices.T.tolist(), strict=True)]
+    return _in_triangles(pde.domain) if isinstance(pde.domain, Box) else pde.domain, both
 
 
-def _in_triangles(box: Domain) -> Mesh:
+def _in_triangles(box: Box) -> Mesh:
     """A rectangle in triangles that are not too flat."""
     m, n = np.clip(np.rint(box.side / box.side.min()), 1, _FLATTEST).astype(int).tolist()
     points = grid_points([np.linspace(a, b, k + 1) for a, b, k in zip(box.lower, box.upper, (m, n), strict=True)])

@@ -369,7 +369,7 @@ def _with_jumps(
         for row, (j, side) in zip(signs, ends, strict=True):
             row[j] = 1.0 if side else -1.0
         rows = np.block([[block, np.zeros((len(block), J))], [-signs @ np.asarray(taken).T, signs]])
-        points = np.vstack([x, angles.places[[j for j, _ in ends]]])
+        points = np.vstack([x, angles.vertices[[j for j, _ in ends]]])
         both = np.vstack([theta, np.zeros((len(ends), J))])
         found.append((part, points, np.concatenate([w, np.zeros(len(ends))]), rows, both))
     return found, np.asarray(squares)
@@ -380,9 +380,9 @@ def misfit_text(misfit: float, place: Iterable[float]) -> str:
     where = f"({', '.join(f'{v:.3g}' for v in place)})"
     return (
         f"{100 * misfit:.0f} % of the boundary values cannot be followed, worst near {where}: they jump there or vary "
-        "faster than the features. Give a jump within a part the ramp it has in reality, or make the two sides parts "
-        "of their own: between parts of a box, a polygon or a straight plane mesh jumps are carried exactly, unless "
-        "features vanish on one of them (leave the window out) or enrich=False"
+        "faster than the features. Give a jump the ramp it has in reality. In the plane a jump between two straight "
+        "sides is carried exactly where each is a part with a value of its own, no features vanish on held parts "
+        "(leave the window out) and enrich is not False"
     )
 
 

@@ -40,14 +40,12 @@ class AngleMap(FeatureMap):
 
     Parameters
     ----------
-    lower, side : (d,) array_like
+    lower, side : (2,) array_like
         Bounding box of the domain.
-    places : (J, d) array_like
-        Vertices, or middles of edges; there the values on the two parts are compared.
-    axes : (J, 2) array_like
-        The coordinates in which each angle is measured.
+    vertices : (J, 2) array_like
+        There the values on the two parts are compared.
     shears : (J, 2, 2) array_like
-        A^-1/2 for a diffusivity A at the place, in whose coordinates the angle is harmonic.
+        A^-1/2 for a diffusivity A at the vertex, in whose coordinates the angle is harmonic.
     directions, angles, cuts : (J,) array_like
         In those coordinates: direction of the first side, interior angle, and angle from there to the branch cut.
     reaches : (J,) array_like
@@ -58,8 +56,7 @@ class AngleMap(FeatureMap):
 
     lower: FloatArray
     side: FloatArray
-    places: FloatArray
-    axes: FloatArray
+    vertices: FloatArray
     shears: FloatArray
     directions: FloatArray
     angles: FloatArray
@@ -71,25 +68,22 @@ class AngleMap(FeatureMap):
 
     def __post_init__(self) -> None:
         FeatureMap.__post_init__(self)
-        places = as_finite("places", self.places, (None, self.lower.size))
-        J = len(places)
-        shapes = dict.fromkeys(("directions", "angles", "cuts", "reaches"), (J,)) | {"axes": (J, 2)}
-        others = {name: as_finite(name, getattr(self, name), shape) for name, shape in shapes.items()}
-        assign(self, places=places, shears=as_finite("shears", self.shears, (J, 2, 2)), **others)
+        vertices = as_finite("vertices", self.vertices, (None, 2))
+        J = len(vertices)
+        others = {n: as_finite(n, getattr(self, n), (J,)) for n in ("directions", "angles", "cuts", "reaches")}
+        assign(self, vertices=vertices, shears=as_finite("shears", self.shears, (J, 2, 2)), **others)
         assign(self, parts=tuple((str(a), str(b)) for a, b in self.parts))
 
     @property
     def n_features(self) -> int:
-        return len(self.places)
+        return len(self.vertices)
 
     def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
         values, gradients = self._blank(x, slopes)
-        for j, across in enumerate(self.axes.astype(int).tolist()):
-            y = x[:, across] - self.places[j, across]
-            shape = (self.directions[j], self.angles[j], self.cuts[j], self.reaches[j])
-            values[:, j], gradient = _angle(y, self.shears[j], *map(float, shape))
+        for j, vertex in enumerate(self.vertices):
+            values[:, j], gradient = _angle(x - vertex, self.shears[j], *self._turn(j))
             if slopes:
-                gradients[across, :, j] = gradient
+                gradients[:, :, j] = gradient
         return values, gradients
 
     def bounds(self) -> Pair:
@@ -99,11 +93,8 @@ class AngleMap(FeatureMap):
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         return np.full(self.dimension, 4.0 * math.pi)
 
-    @property
-    def vertices(self) -> list[list[float]]:
-        """Coordinates per axis at whose crossings the places are: what a rule for the angles crowds towards."""
-        used = [(self.axes == i).any(axis=1) for i in range(self.dimension)]
-        return [np.unique(self.places[used[i], i]).tolist() for i in range(self.dimension)]
+    def _turn(self, j: int) -> tuple[float, float, float, float]:
+        return float(self.directions[j]), float(self.angles[j]), float(self.cuts[j]), float(self.reaches[j])
 
     def settings(self) -> dict[str, Any]:
         return FeatureMap.settings(self) | {"parts": [list(pair) for pair in self.parts]}
@@ -137,7 +128,7 @@ class AngleSlope(Window):
     A flow over a jump, or a diffusivity that varies there, has the field contain such products. Of finite energy.
     """
 
-    place: FloatArray
+    vertex: FloatArray
     shear: FloatArray
     direction: float
     angle: float
@@ -149,15 +140,15 @@ class AngleSlope(Window):
     kind: ClassVar[str] = "angle slope"
 
     def __post_init__(self) -> None:
-        assign(self, place=as_finite("place", self.place, (2,)), shear=as_finite("shear", self.shear, (2, 2)))
+        assign(self, vertex=as_finite("vertex", self.vertex, (2,)), shear=as_finite("shear", self.shear, (2, 2)))
 
     @property
     def extra_order(self) -> int:
         return 4
 
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        y = (x - self.place) / self.size
-        value, gradient = _angle(x - self.place, self.shear, self.direction, self.angle, self.cut, self.reach)
+        y = (x - self.vertex) / self.size
+        value, gradient = _angle(x - self.vertex, self.shear, self.direction, self.angle, self.cut, self.reach)
         slope = gradient * y[:, self.along]
         slope[self.along] += value / self.size
         return value * y[:, self.along], slope
@@ -177,18 +168,15 @@ class Jumps(Enrichment):
 
     def additions(self, around: Surroundings) -> Iterable[Addition]:
         pde = around.pde
-        angles = None
-        if pde.domain.dimension == 2 and (pde.velocity is not None or callable(pde.diffusion)):
-            angles = jump_angles(pde, around.zero_on)
-        if angles is None:
+        angles = jump_angles(pde, around.zero_on)
+        if angles is None or not (callable(pde.diffusion) or pde.velocity is not None):
             return []
         size, share = float(pde.domain.side.max()), min(1.0, _PRODUCTS / around.count)
         recipes: list[Recipe] = []
-        for j, place in enumerate(angles.places):
-            turn = float(angles.directions[j]), float(angles.angles[j]), float(angles.cuts[j]), float(angles.reaches[j])
-            factors = [AngleSlope(place, angles.shears[j], *turn, along, size) for along in (0, 1)]
+        for j, vertex in enumerate(angles.vertices):
+            factors = [AngleSlope(vertex, angles.shears[j], *angles._turn(j), along, size) for along in (0, 1)]
             recipes += [Times(around.waves(share, _KEY, j, i), factor) for i, factor in enumerate(factors)]
-        why = f"products of the angle at the {len(angles.places)} places where values may jump"
+        why = f"products of the angle at the {angles.n_features} places where values may jump"
         return [Addition(RecipeSum(tuple(recipes)), why)]
 
 
@@ -209,8 +197,7 @@ def jump_angles(pde: LinearPDE, zero_on: Iterable[str]) -> AngleMap | None:
     return AngleMap(
         pde.domain.lower,
         pde.domain.side,
-        places=np.array([wedge.place for wedge in wedges]),
-        axes=np.array([wedge.axes for wedge in wedges], dtype=np.float64),
+        vertices=np.array([wedge.vertex for wedge in wedges]),
         shears=np.array(shears),
         directions=first,
         angles=second - first,
@@ -231,8 +218,8 @@ def without_angles(features: FeatureMap) -> tuple[FeatureMap, AngleMap | None]:
 def said_of(angles: AngleMap) -> tuple[str, ...]:
     """Why each angle is there, in words."""
     return tuple(
-        f"the angle at ({', '.join(f'{v:.4g}' for v in place)}), where values may jump from {a} to {b}"
-        for place, (a, b) in zip(angles.places, angles.parts, strict=True)
+        f"the angle at ({x:.4g}, {y:.4g}), where values may jump from {a} to {b}"
+        for (x, y), (a, b) in zip(angles.vertices.tolist(), angles.parts, strict=True)
     )
 
 
@@ -252,11 +239,11 @@ def _differ(a: Any, b: Any) -> bool:
 
 
 def _shear(pde: LinearPDE, wedge: Wedge) -> FloatArray:
-    """The inverse root of the diffusivity across a wedge, of unit determinant."""
-    A = pde.diffusion_at(wedge.place[None])[0]
+    """The inverse root of the diffusivity at a vertex, of unit determinant."""
+    A = pde.diffusion_at(wedge.vertex[None])[0]
     if np.ndim(A) == 0:
         return np.eye(2)
-    values, vectors = np.linalg.eigh(A[np.ix_(wedge.axes, wedge.axes)])
+    values, vectors = np.linalg.eigh(A)
     return np.asarray((vectors * np.sqrt(np.sqrt(values.prod()) / values)) @ vectors.T)
 
 
