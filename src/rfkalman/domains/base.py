@@ -269,8 +269,6 @@ class Wedge(Shown):
         Boundary parts of the two sides, that of ``direction`` first.
     cut : float
         From ``direction`` to a ray that never meets the domain again.
-    reach : float
-        Where there is no such ray: the distance to the nearest other side; 0 where there is one.
     """
 
     vertex: FloatArray
@@ -278,7 +276,6 @@ class Wedge(Shown):
     direction: float
     parts: tuple[str, str]
     cut: float
-    reach: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -549,7 +546,10 @@ class Domain(Table, sort="domain is"):
         return ()
 
     def wedges(self) -> tuple[Wedge, ...]:
-        """Where two parts of different names meet; known for rectangles, polygons and straight plane meshes."""
+        """Where two parts of different names meet, and a ray leaves that never meets the domain again.
+
+        Known for rectangles, polygons and straight plane meshes.
+        """
         return ()
 
     # -- saving -------------------------------------------------------------------------------------------------------

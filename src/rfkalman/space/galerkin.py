@@ -308,11 +308,10 @@ def without_wall_flux(
     By parts, the integral of A grad theta . grad psi has a flux through held parts, like 1 / r along them, that a
     small trace of psi multiplies. Without it, and with B = A(vertex), for which theta has no sources, what is left is
     the integral of (A - B) grad theta . grad psi, less the flux of (A - B) grad theta through held parts, and the flux
-    of B grad theta through the others: bounded integrands, and zero for a constant A and no other parts. Angles within
-    a window are left as they are.
+    of B grad theta through the others: bounded integrands, and zero for a constant A and no other parts.
     """
     n, J, d = T.shape[1], angles.n_features, features.dimension
-    fix, exact = np.zeros((n, J)), angles.reaches == 0.0
+    fix = np.zeros((n, J))
     at = pde.diffusion_at(angles.vertices)
     B = at if at.ndim == 3 else at[:, None, None] * np.eye(d)
 
@@ -331,7 +330,7 @@ def without_wall_flux(
                     own = A if A.ndim == 3 else A[:, None, None] * np.eye(d)
                     through = np.einsum("nab,bnj->anj", own, angles.jet(x)[1]) - through
                 fix += sign * (features(x) @ T).T @ (w[:, None] * np.einsum("na,anj->nj", normal, through))
-    return np.where(exact, fix, 0.0)
+    return fix
 
 
 def project(

@@ -20,14 +20,12 @@ from ...domains.base import Wedge, Window
 from ...physics.conditions import Dirichlet, TimeSeries, Unknown
 from ...physics.pde import LinearPDE
 from ...statespace.values import union
-from ..base import LARGEST_SLOPE, FeatureMap, FeatureSum, Pair, Recipe, RecipeSum, smooth_step
+from ..base import FeatureMap, FeatureSum, Pair, Recipe, RecipeSum
 from ..wrappers import Times
 from .base import Addition, Enrichment, Surroundings
 
 #: Names the streams of the products, and how many of each there are.
 _KEY, _PRODUCTS = 83, 10
-#: A windowed angle is whole up to this fraction of its reach.
-_PLATEAU = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -48,8 +46,6 @@ class AngleMap(FeatureMap):
         A^-1/2 for a diffusivity A at the vertex, in whose coordinates the angle is harmonic.
     directions, angles, cuts : (J,) array_like
         In those coordinates: direction of the first side, interior angle, and angle from there to the branch cut.
-    reaches : (J,) array_like
-        Where a radial window ends; 0 stands for no window.
     parts : sequence of (str, str)
         Names of the two parts.
     """
@@ -61,7 +57,6 @@ class AngleMap(FeatureMap):
     directions: FloatArray
     angles: FloatArray
     cuts: FloatArray
-    reaches: FloatArray
     parts: tuple[tuple[str, str], ...]
 
     kind: ClassVar[str] = "angles"
@@ -70,7 +65,7 @@ class AngleMap(FeatureMap):
         FeatureMap.__post_init__(self)
         vertices = as_finite("vertices", self.vertices, (None, 2))
         J = len(vertices)
-        others = {n: as_finite(n, getattr(self, n), (J,)) for n in ("directions", "angles", "cuts", "reaches")}
+        others = {n: as_finite(n, getattr(self, n), (J,)) for n in ("directions", "angles", "cuts")}
         assign(self, vertices=vertices, shears=as_finite("shears", self.shears, (J, 2, 2)), **others)
         assign(self, parts=tuple((str(a), str(b)) for a, b in self.parts))
 
@@ -93,15 +88,15 @@ class AngleMap(FeatureMap):
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         return np.full(self.dimension, 4.0 * math.pi)
 
-    def _turn(self, j: int) -> tuple[float, float, float, float]:
-        return float(self.directions[j]), float(self.angles[j]), float(self.cuts[j]), float(self.reaches[j])
+    def _turn(self, j: int) -> tuple[float, float, float]:
+        return float(self.directions[j]), float(self.angles[j]), float(self.cuts[j])
 
     def settings(self) -> dict[str, Any]:
         return FeatureMap.settings(self) | {"parts": [list(pair) for pair in self.parts]}
 
 
 def _angle(
-    y: FloatArray, shear: FloatArray, direction: float, angle: float, cut: float, reach: float
+    y: FloatArray, shear: FloatArray, direction: float, angle: float, cut: float
 ) -> tuple[FloatArray, FloatArray]:
     """An angle of :class:`AngleMap` and its gradient at points y (n, 2) from the vertex, (n,) and (2, n)."""
     z = y @ shear.T
@@ -113,11 +108,6 @@ def _angle(
     square = np.square(z).sum(axis=1)
     rate = np.divide(1.0 / angle, square, out=np.zeros_like(square), where=square > 0.0)
     gradient = shear.T @ (rate * np.stack([-z[:, 1], z[:, 0]]))
-    if reach > 0.0:
-        r, width = np.hypot(y[:, 0], y[:, 1]), (1.0 - _PLATEAU) * reach
-        window, fall = smooth_step((reach - r) / width)
-        outward = np.divide(-fall / width, r, out=np.zeros_like(r), where=r > 0.0) * y.T
-        value, gradient = value * window, gradient * window + value * outward
     return value, np.asarray(gradient)
 
 
@@ -133,7 +123,6 @@ class AngleSlope(Window):
     direction: float
     angle: float
     cut: float
-    reach: float
     along: int
     size: float
 
@@ -148,7 +137,7 @@ class AngleSlope(Window):
 
     def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         y = (x - self.vertex) / self.size
-        value, gradient = _angle(x - self.vertex, self.shear, self.direction, self.angle, self.cut, self.reach)
+        value, gradient = _angle(x - self.vertex, self.shear, self.direction, self.angle, self.cut)
         slope = gradient * y[:, self.along]
         slope[self.along] += value / self.size
         return value * y[:, self.along], slope
@@ -156,8 +145,7 @@ class AngleSlope(Window):
     def bounds(self) -> tuple[float, float]:
         """Of a domain of twice this size; the gradient of the angle times the distance is bounded."""
         steepest = float(np.linalg.norm(self.shear, 2) * np.linalg.norm(np.linalg.inv(self.shear), 2)) / self.angle
-        fall = 2.0 * LARGEST_SLOPE * self.size / ((1.0 - _PLATEAU) * self.reach) if self.reach else 0.0
-        return 2.0, (1.0 + steepest + fall) / self.size
+        return 2.0, (1.0 + steepest) / self.size
 
 
 class Jumps(Enrichment):
@@ -202,7 +190,6 @@ def jump_angles(pde: LinearPDE, zero_on: Iterable[str]) -> AngleMap | None:
         directions=first,
         angles=second - first,
         cuts=cut - first,
-        reaches=np.array([wedge.reach for wedge in wedges]),
         parts=tuple(wedge.parts for wedge in wedges),
     )
 
