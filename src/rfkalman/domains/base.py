@@ -257,6 +257,28 @@ class Corner(Shown):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Wedge(Shown):
+    """A vertex of a planar domain at which two straight sides of boundary parts of different names meet.
+
+    Parameters
+    ----------
+    vertex : (2,) array_like
+    angle, direction : float
+        Interior angle, and polar angle of the side from which the domain lies counter-clockwise.
+    parts : (str, str)
+        Boundary parts of the two sides, that of ``direction`` first.
+    cut : float
+        From ``direction`` to a ray that never meets the domain again.
+    """
+
+    vertex: FloatArray
+    angle: float
+    direction: float
+    parts: tuple[str, str]
+    cut: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Crossing(Shown):
     """A point at which a line through a planar domain meets a straight side of its boundary.
 
@@ -542,6 +564,13 @@ class Domain(Table, sort="domain is"):
         """Edges of a domain in space, by the two parts that meet there: the largest interior angle, and their names.
 
         Known for meshes; a box meets at right angles and needs no list.
+        """
+        return ()
+
+    def wedges(self) -> tuple[Wedge, ...]:
+        """Where two parts of different names meet, and a ray leaves that never meets the domain again.
+
+        Known for rectangles, polygons and straight plane meshes.
         """
         return ()
 

@@ -19,6 +19,7 @@ from .base import (
     Domain,
     Order,
     Rule,
+    Wedge,
     Window,
     bandwidth_of,
     known_parts,
@@ -195,6 +196,18 @@ class Box(Domain):
 
     def _native_window(self, natives: tuple[str, ...]) -> BoxWindow:
         return BoxWindow(self.lower, self.side, natives)
+
+    def wedges(self) -> tuple[Wedge, ...]:
+        if self.dimension != 2:
+            return ()
+        (a, c), (b, d), right = self.lower, self.upper, 0.5 * math.pi
+        # Counter-clockwise from the lower corner: where it is, and the faces on which its two sides lie.
+        around = (((a, c), "y-", "x-"), ((b, c), "x+", "y-"), ((b, d), "y+", "x+"), ((a, d), "x-", "y+"))
+        found = (
+            Wedge(np.array(vertex), right, quarter * right, (self._shown[first], self._shown[second]), 2.5 * right)
+            for quarter, (vertex, first, second) in enumerate(around)
+        )
+        return tuple(wedge for wedge in found if wedge.parts[0] != wedge.parts[1])
 
 
 def Interval(a: float, b: float) -> Box:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.show import Shown
-from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, raised
+from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, Wedge, raised
 from .pieces import SimplexPieces, cut_at, simplices_within
 from .rules import (
     CROWDED,
@@ -151,6 +151,19 @@ class CellDomain(Domain):
             others = np.delete(np.arange(len(a)), i)
             reach = 0.0 if convex else float(_distances(point, a[others], b[others]).min())
             found.append(Crossing(point, math.atan2(along[1], along[0]), sides[i][2], reach))
+        return tuple(found)
+
+    def wedges(self) -> tuple[Wedge, ...]:
+        rings = () if self.curved else self._outline()
+        found = []
+        for ring in rings:
+            turn = turns(np.roll(ring.arriving, 1, axis=0), ring.leaving)
+            for k, angle in enumerate(np.where(turn > math.pi - _STRAIGHT, 2.0 * math.pi, math.pi - turn).tolist()):
+                parts = (ring.labels[k], ring.labels[k - 1])
+                direction = math.atan2(ring.leaving[k, 1], ring.leaving[k, 0])
+                if parts[0] != parts[1]:
+                    cut = _free_cut(rings, ring.vertices[k], direction, angle)
+                    found += [] if cut is None else [Wedge(ring.shown[k], angle, direction, parts, cut)]
         return tuple(found)
 
     def chord_height(self, parts: Sequence[str]) -> float:
@@ -346,6 +359,25 @@ def find_corners(rings: Sequence[Ring], straight: float, joints: bool = False) -
             parts = (ring.labels[k], ring.labels[k - 1])
             corners.append((vertex, Corner(ring.shown[k], float(angle[k]), direction, reach, parts)))
     return corners
+
+
+def _free_cut(rings: Sequence[Ring], vertex: FloatArray, direction: float, angle: float) -> float | None:
+    """The angle from ``direction`` to a ray through the exterior that meets no edge again; None where all rays do."""
+    a, b = (np.concatenate([np.roll(ring.vertices, -k, axis=0) for ring in rings]) - vertex for k in (0, 1))
+    others = a.any(axis=1) & b.any(axis=1)
+    a, b = a[others], b[others]
+    # The bisector first, then rays alternately to its two sides.
+    steps = np.arange(1, 16) / 16.0
+    fractions = 0.5 + 0.5 * np.concatenate([[0.0], np.stack([steps, -steps], axis=1).ravel()])
+    for cut in (angle + fractions * (2.0 * math.pi - angle)).tolist():
+        c, s = math.cos(direction + cut), math.sin(direction + cut)
+        low, high = (c * v[:, 1] - s * v[:, 0] for v in (a, b))
+        # An edge whose ends lie on both sides of the ray's line meets it ahead of the vertex, or behind.
+        crossed = (low * high <= 0.0) & (low != high)
+        ahead = (a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]) * (high - low) > 0.0
+        if not (crossed & ahead).any():
+            return float(cut)
+    return None
 
 
 def _straight_sides(ring: Ring) -> list[tuple[FloatArray, FloatArray, str]]:

@@ -52,12 +52,14 @@ READS = (1, 2)
 MAX_BYTES = 8 * 2**30
 
 
-#: Arrays of a space and their shapes: M features, r1 lifts, n = r + r1 directions; None where any length will do.
+#: Arrays of a space and their shapes: M features, r1 lifts, n = r + r1 directions, r2 lifts that are no angles; None
+#: where any length will do.
 _SPACE_ARRAYS: dict[str, tuple[str | None, ...]] = {
     "transform": ("M", None),
     "lifts": ("M", None),
+    "angles": ("r1", None),
     "strengths": ("r1",),
-    "trace_rows": (None, "r1"),
+    "trace_rows": (None, "r2"),
     "form": ("n", "n"),
     "singular_values": (None,),
     "unit_load": ("n",),
@@ -259,10 +261,14 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
     sizes: dict[str | None, int | None] = {None: None, "M": features.n_features}
     checked: dict[str, Any] = {}
     for name, letters in _SPACE_ARRAYS.items():
+        if name == "angles" and name not in arrays:
+            arrays = arrays | {"angles": np.zeros((sizes["r1"] or 0, 0))}  # not in every file
         checked[name] = as_finite(name, arrays[name], tuple(sizes[letter] for letter in letters))
         if name == "lifts":
             r1 = checked["lifts"].shape[1]
             sizes |= {"r1": r1, "n": checked["transform"].shape[1] + r1}
+        if name == "angles":
+            sizes["r2"] = (sizes["r1"] or 0) - checked["angles"].shape[1]
     terms = tuple(
         Term(
             name,

@@ -33,6 +33,7 @@ from ..features import (
     mapped,
 )
 from ..features.base import predicted_rank
+from ..features.enrichments.jumps import jump_angles
 from ..features.fourier import lattice_size
 from ..model.priors import Sobolev
 from ..physics.coefficients import layers
@@ -244,7 +245,9 @@ def _plan(
     conditions = pde.conditions
     held = [part for part, c in conditions.items() if isinstance(c, Dirichlet)]
     zero = tuple(part for part in held if conditions[part] == Dirichlet(0.0))
-    windowed = zero if domain.smooth_window else ()
+    # The angles that carry values which jump between held parts do not vanish on any.
+    jumps = given.enrich == "auto" and jump_angles(pde, ()) is not None
+    windowed = zero if domain.smooth_window and not jumps else ()
     split = [part for part in held if part not in windowed]
     # The box's own names of its faces tell the axis.
     joined = {n for n in domain.native_parts if isinstance(conditions[domain.names.get(n, n)], Periodic)}

@@ -25,6 +25,7 @@ from ..core.linalg import qr_factor
 from ..core.show import Shown
 from ..domains import BoundaryRule, Rule
 from ..features.base import FeatureMap
+from ..features.enrichments.jumps import AngleMap
 from ..physics.pde import LinearPDE
 
 AXES = "xyz"
@@ -290,6 +291,46 @@ def assemble(
         for name, value in _term_values(pde).items()
     )
     return Assembly(terms, frozen(form.copy()), frozen(unit_load), frozen(mass), leverage, fastest, slowest)
+
+
+def without_wall_flux(
+    pde: LinearPDE,
+    features: FeatureMap,
+    T: FloatArray,
+    angles: AngleMap,
+    rule: Rule,
+    memory: float,
+    held: Mapping[str, BoundaryRule],
+    free: Mapping[str, BoundaryRule],
+) -> FloatArray:
+    """What the diffusion form of angles lacks against functions that vanish on held parts only nearly, (n, J).
+
+    By parts, the integral of A grad theta . grad psi has a flux through held parts, like 1 / r along them, that a
+    small trace of psi multiplies. Without it, and with B = A(vertex), for which theta has no sources, what is left is
+    the integral of (A - B) grad theta . grad psi, less the flux of (A - B) grad theta through held parts, and the flux
+    of B grad theta through the others: bounded integrands, and zero for a constant A and no other parts.
+    """
+    n, J, d = T.shape[1], angles.n_features, features.dimension
+    fix = np.zeros((n, J))
+    at = pde.diffusion_at(angles.vertices)
+    B = at if at.ndim == 3 else at[:, None, None] * np.eye(d)
+
+    def flux(x: FloatArray) -> FloatArray:
+        return np.asarray(np.einsum("jab,bnj->anj", B, angles.jet(x)[1]))
+
+    for x, w in rule.blocks(block_rows(features, n, memory)):
+        dPsi = (features.jet(x)[1].reshape(-1, len(T)) @ T).reshape(d * len(x), n)
+        fix -= dPsi.T @ (w[:, None] * flux(x)).reshape(-1, J)
+    for edges, sign in ((held, -1.0), (free, 1.0)):
+        for edge in edges.values():
+            for x, w, normal in edge.blocks(block_rows(features, n, memory)):
+                through = flux(x)
+                if edges is held:
+                    A = pde.diffusion_at(x)
+                    own = A if A.ndim == 3 else A[:, None, None] * np.eye(d)
+                    through = np.einsum("nab,bnj->anj", own, angles.jet(x)[1]) - through
+                fix += sign * (features(x) @ T).T @ (w[:, None] * np.einsum("na,anj->nj", normal, through))
+    return fix
 
 
 def project(

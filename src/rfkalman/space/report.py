@@ -15,6 +15,7 @@ from ..core.errors import (
     SpaceWarning,
 )
 from ..core.show import Told
+from .traces import LARGE_MISFIT, misfit_text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,6 +56,8 @@ class SpaceReport(Told):
     lift_norm, lift_misfit : float
         Size of the lifted boundary values in the domain, and the part of them the space cannot follow, both
         relative to the rms of the values.
+    lift_place : list of float
+        Where on the boundary they are followed worst.
     mixed_corners : int
         Re-entrant corners, joints of a held and a free boundary part, and in space edges of either kind by the parts
         that meet there, at which the field is singular and no feature is.
@@ -93,6 +96,7 @@ class SpaceReport(Told):
     trace_eps: float
     lift_norm: float
     lift_misfit: float
+    lift_place: list[float]
     mixed_corners: int
     is_conforming: bool
     smallest_floor: float
@@ -187,11 +191,7 @@ class SpaceReport(Told):
                 "(planar domains are given such features by whiten, unless enrich=False, a window that ends there or "
                 "features bound before forbid it; in space let a part end at an edge of 90 degrees)",
             ),
-            (
-                self.lift_misfit > 0.05,
-                BoundaryJumpWarning,
-                f"{100 * self.lift_misfit:.0f} % of the boundary values cannot be followed (jumps between parts?)",
-            ),
+            (self.lift_misfit > LARGE_MISFIT, BoundaryJumpWarning, misfit_text(self.lift_misfit, self.lift_place)),
             (
                 self.growth > 0.0,
                 GrowthWarning,

@@ -5,33 +5,61 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.checks import FloatArray
-from ..domains import Box, Rule
+from ..core.pieces import grid_points
+from ..domains import Box, Domain, Mesh, Rule
 from ..domains.pieces import Pieces
 from ..features.base import FeatureMap
+from ..features.enrichments.jumps import without_angles
 from ..physics.conditions import Dirichlet
 from ..physics.pde import LinearPDE
+
+#: Rectangles a long side of which is this many short ones at most are cut into squares.
+_FLATTEST = 16
 
 
 def aligned_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
-    """The quadrature of this order, cut at jumps of coefficients, seams of patches, kinks and ``breaks``."""
-    lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
-    singular = singular_places(features)
+    """The quadrature of this order, cut at jumps of coefficients, seams of patches, kinks and ``breaks``.
+
+    Where features are singular it is crowded. Angles have gradients like 1 / r: on triangles with a vertex there, that
+    times the area element is smooth, so a rectangle is cut into triangles for them.
+    """
+    domain, towards = _crowding(pde, features)
+    lines, singular = aligned_breaks(pde, features, breaks), singular_places(features)
     if any(towards) or singular is not None:
-        return pde.domain.crowded(order, lines, towards, singular=singular)
-    return pde.domain.quadrature(order, lines)
+        return domain.crowded(order, lines, towards, singular=singular)
+    return domain.quadrature(order, lines)
 
 
 def check_rule(
     pde: LinearPDE, features: FeatureMap, order: tuple[int, ...], breaks: tuple[tuple[float, ...], ...] = ()
 ) -> Rule:
     """Another rule, on which :func:`aligned_rule` is judged."""
-    lines, towards = aligned_breaks(pde, features, breaks), [axis.tolist() for axis in features.towards]
-    singular = singular_places(features)
+    domain, towards = _crowding(pde, features)
+    lines, singular = aligned_breaks(pde, features, breaks), singular_places(features)
     if any(towards) or singular is not None:
-        return pde.domain.crowded(order, lines, towards, check=True, singular=singular)
-    return pde.domain.check_quadrature(order, lines)
+        return domain.crowded(order, lines, towards, check=True, singular=singular)
+    return domain.check_quadrature(order, lines)
+
+
+def _crowding(pde: LinearPDE, features: FeatureMap) -> tuple[Domain, list[list[float]]]:
+    """The domain to be integrated over, and coordinates per axis at whose crossings features are singular."""
+    smooth, angles = without_angles(features)
+    towards = [set(axis.tolist()) for axis in smooth.towards]
+    if angles is None:
+        return pde.domain, [sorted(axis) for axis in towards]
+    both = [sorted(axis.union(more)) for axis, more in zip(towards, angles.vertices.T.tolist(), strict=True)]
+    return _in_triangles(pde.domain) if isinstance(pde.domain, Box) else pde.domain, both
+
+
+def _in_triangles(box: Box) -> Mesh:
+    """A rectangle in triangles that are not too flat."""
+    m, n = np.clip(np.rint(box.side / box.side.min()), 1, _FLATTEST).astype(int).tolist()
+    points = grid_points([np.linspace(a, b, k + 1) for a, b, k in zip(box.lower, box.upper, (m, n), strict=True)])
+    i = (np.arange(m)[:, None] * (n + 1) + np.arange(n)).ravel()
+    low, right, top, high = i, i + n + 1, i + 1, i + n + 2
+    return Mesh(points, np.concatenate([np.stack([low, right, high], axis=1), np.stack([low, high, top], axis=1)]))
 
 
 def singular_places(features: FeatureMap) -> FloatArray | None:

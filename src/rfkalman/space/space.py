@@ -29,6 +29,7 @@ from ..domains import BoundaryRule, Rule
 from ..domains.base import require_inside
 from ..domains.pieces import Refinement
 from ..features.base import FeatureMap
+from ..features.enrichments.jumps import without_angles
 from ..physics.coefficients import scaled
 from ..physics.conditions import Dirichlet, TimeSeries, Unknown
 from ..physics.pde import LinearPDE
@@ -153,8 +154,10 @@ class WhitenedSpace(Basis):
         Transform of the directions that carry boundary values; none for a window.
     strengths : (r1,) array
         rms traces of the lift directions.
-    trace_rows : (n, r1) array
+    trace_rows : (n, r1 - J) array
         Boundary values at n points to lift coefficients: zeta = (trace_rows.T @ g) / strengths.
+    angles : (r1, J) array
+        The angles between parts whose values may jump, in the lift directions; the last J of these are theirs.
     singular_values : (M,) array
         Of the weighted features, descending; the mass eigenvalues are their squares.
     terms : tuple of Term
@@ -190,6 +193,7 @@ class WhitenedSpace(Basis):
     floor_candidates: tuple[float, ...]
     health: Mapping[str, float]
     added: tuple[str, ...] = ()
+    angles: FloatArray = field(default_factory=lambda: frozen(np.zeros((0, 0))))
     _spaces: dict[tuple[float, ...], WhitenedSpace] = field(default_factory=dict, repr=False)
     #: What was built once upon this space and is kept with it, such as its richer twin.
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -332,10 +336,13 @@ class WhitenedSpace(Basis):
     def _lift(self) -> Lift | None:
         if self.strengths.size == 0:
             return None
-        r, L = self.rank, self.form
+        r, n = self.rank, self.rank + self.trace_rows.shape[1]
+        L = self.form[:n, :n]
         energy = symmetrise(L[r:, r:] - L[r:, :r] @ np.linalg.solve(L[:r, :r], L[:r, r:]))
         resolution2 = np.pi**2 / float(np.linalg.eigvalsh(self.gradient_form)[-1])
-        return Lift(self._lifted_parts(), self.trace_rows, self.strengths, resolution2 * energy)
+        angles = without_angles(self.features)[1]
+        strengths = self.strengths[: n - r]
+        return Lift(self._lifted_parts(), self.trace_rows, strengths, resolution2 * energy, angles, self.angles)
 
     def unknowns(self, like: WhitenedSpace | None = None) -> tuple[UnknownShape, ...]:
         """Where the unknowns of the PDE act: boundary values, and strengths of sources.
@@ -414,7 +421,7 @@ class WhitenedSpace(Basis):
         spectrum = np.linalg.eigvalsh(symmetrise(self.stiffness))
         leverage = self.health["leverage"]
         finest = float(np.linalg.eigvalsh(self.gradient_form)[-1])
-        kept, lift = r + self.strengths.size, self.lift()
+        kept, lift = r + self.trace_rows.shape[1], self.lift()
         return SpaceReport(
             rank=r,
             n_features=self.n_features,
@@ -439,6 +446,7 @@ class WhitenedSpace(Basis):
             trace_eps=self.health["trace_eps"],
             lift_norm=0.0 if lift is None else lift.norm,
             lift_misfit=0.0 if lift is None else lift.misfit,
+            lift_place=[] if lift is None else lift.place.tolist(),
             mixed_corners=int(self.health["mixed_corners"]),
             is_conforming=bool(self.health["conforming"]),
             smallest_floor=self.features.smallest_floor,

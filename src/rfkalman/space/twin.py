@@ -21,6 +21,7 @@ from ..features import GaussianRFF, PeriodicRFF, Recipe, bubble
 from ..features.base import FeatureSum, predicted_rank
 from ..features.enrichments import enriched
 from ..features.enrichments.base import size_of
+from ..features.enrichments.jumps import without_angles
 from ..features.fourier import lattice_size
 from ..features.wrappers import Mixed
 from ..physics.conditions import Periodic
@@ -50,7 +51,7 @@ class Twin(Shown):
     Attributes
     ----------
     space : WhitenedSpace
-        Its first features are the directions of the given space and its lifts.
+        Its first features are the directions of the given space and its lifts, its last the same angles.
     overlap : (r + r1, R + R1) array
         Integrals of the directions of the one frame times those of the other.
     seconds : float
@@ -94,6 +95,8 @@ def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
             break
         aim, scale = 0.85 * aim, float(side.max())
     more = extra.bind(domain)
+    own, angles = without_angles(space.features)
+    n = space.rank + space.trace_rows.shape[1]
     # The rule of the space is fine enough for its own directions, also where its user chose it: crowded around a
     # source, they seem to ask for 1e4 times the points that the lines of the rule need.
     counts, M = np.maximum(space.order, rule_order(pde, more, space.mass_floor)), space.frame.rank + more.n_features
@@ -104,7 +107,7 @@ def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
         warnings.simplefilter("ignore")
         twin = whiten(
             pde,
-            FeatureSum((Mixed(space.features, space.frame.transform), more)),
+            FeatureSum((Mixed(own, space.frame.transform[: own.n_features, :n]), more, *([angles] if angles else []))),
             _FLOOR,
             order=tuple(int(n) for n in counts),
             breaks=space.breaks or None,
@@ -126,8 +129,12 @@ def _waves(space: WhitenedSpace, n: int, scale: float, draw: int) -> Recipe:
 
 
 def _overlap(space: WhitenedSpace, twin: Basis) -> FloatArray:
-    total = np.zeros((space.frame.rank, twin.rank))
+    total, r = np.zeros((space.frame.rank, twin.rank)), space.rank
+    n = r + space.trace_rows.shape[1]
     for x, w in twin.rule.blocks(block_rows(twin.features, twin.rank, twin.memory)):
         values = twin.features(x)
-        total += values[:, : len(total)].T @ (w[:, None] * (values @ twin.transform))
+        own = values[:, :n]
+        if n < len(total):
+            own = np.hstack([own, space.features(x) @ space.lifts[:, n - r :]])
+        total += own.T @ (w[:, None] * (values @ twin.transform))
     return frozen(total)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,9 +22,10 @@ from ..core.pieces import row_blocks
 from ..core.show import Shown
 from ..domains import BoundaryRule, Box, Domain, Rule
 from ..domains.base import bandwidth_of, per_axis
-from ..features.base import FeatureMap, Recipe, predicted_rank
+from ..features.base import FeatureMap, FeatureSum, Recipe, predicted_rank
 from ..features.enrichments import enriched
 from ..features.enrichments.corners import uncovered
+from ..features.enrichments.jumps import AngleMap, jump_angles, said_of, without_angles
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
@@ -146,7 +147,7 @@ def whiten(
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
     enrich : bool
         Add to a recipe what the problem declares and smooth features cannot follow: kinks at interfaces, corners,
-        holes. The report lists what was added and why. A bound feature map is taken as it is.
+        holes, values that jump between parts. The report lists what was added and why. A bound feature map is taken as it is.
 
     Examples
     --------
@@ -171,7 +172,11 @@ def whiten(
             f"features are bound to a box at {bound.lower.tolist()} with sides {bound.side.tolist()}, but the "
             f"PDE's is at {domain.lower.tolist()} with sides {domain.side.tolist()}; pass the recipe, or bind it there."
         )
+    bound, angles = without_angles(bound)
     traced = _require_conforming(pde, bound, nonconforming, trace_eps)
+    if isinstance(features, Recipe) and enrich and traced:
+        angles = jump_angles(pde, bound.zero_parts)
+    whole = bound if angles is None else FeatureSum((bound, angles))
     grid = mass_floor if isinstance(mass_floor, FloorGrid) else None
     if grid is not None:
         floor = grid.floors[0]
@@ -188,7 +193,7 @@ def whiten(
     cuts = _cuts(domain, breaks)
     if order is None:
         _require_affordable(domain, features, bound.n_features, counts)
-    rule = aligned_rule(pde, bound, counts, cuts)
+    rule = aligned_rule(pde, whole, counts, cuts)
     if rule.n_points < 2 * bound.n_features:
         raise QuadratureError(
             f"order={counts} gives {rule.n_points} quadrature points for {bound.n_features} features; at least "
@@ -197,7 +202,7 @@ def whiten(
     full = spectrum(bound, rule, floor, memory)
     if not full.values[0] > 0.0:
         raise FloorError("every feature vanishes on the domain, so the floor keeps nothing; check the features.")
-    check = check_rule(pde, bound, counts, cuts)
+    check = check_rule(pde, whole, counts, cuts)
     if grid is not None:
         floor = _choose_floor(grid, full, bound, rule, check, memory)
     T = full.transform(floor)
@@ -225,6 +230,7 @@ def whiten(
         )
     lines, singular = aligned_breaks(pde, bound, cuts) if added else None, singular_places(bound)
     strengths, rows, eps, r = np.zeros(0), np.zeros((0, 0)), 0.0, T.shape[1]
+    held: dict[str, BoundaryRule] = {}
     if traced:
         eps = _usual_trace(domain, traced, counts) if trace_eps is None else as_number("trace_eps", trace_eps)
         if not 0.0 < eps < 1.0:
@@ -238,23 +244,42 @@ def whiten(
                 "use more features, a smaller mass_floor or a larger trace_eps."
             )
         T, strengths, rows = T @ np.hstack([split.kept, split.lifts]), split.strengths, split.rows
+    carried = np.zeros((T.shape[1] - r, 0))
+    if angles is not None:
+        T, onto = _with_angles(bound, T, angles, rule, memory)
+        carried, added = onto[r:], (*added, *said_of(angles))
+        blocks = (
+            b for edge in held.values() for b in galerkin.whitened_blocks(whole, T[:, -onto.shape[1] :], edge, memory)
+        )
+        _, w, values = galerkin.gathered(blocks)
+        strengths = np.concatenate([strengths, np.sqrt(w @ np.square(values) / w.sum())])
     exchanging = [name for name, condition in pde.conditions.items() if condition.exchange is not None]
     edges = boundary_rules(domain, exchanging, counts, lines, singular)
-    assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
-    health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
+    assembly = galerkin.assemble(pde, whole, T, rule, memory, edges)
+    terms = assembly.terms
+    if angles is not None:
+        others = [name for name in domain.parts if name not in held]
+        free = boundary_rules(domain, others, counts, lines, singular)
+        n = T.shape[1] - angles.n_features
+        fix = galerkin.without_wall_flux(
+            pde, bound, T[: len(T) - angles.n_features, :n], angles, rule, memory, held, free
+        )
+        terms = _corrected(terms, fix @ T[-angles.n_features :, n:])
+    health = _measure(pde, whole, T, assembly, check, eta, memory, edges, r, T.shape[1] - carried.shape[1])
     health["mixed_corners"] = float(len(uncovered(pde, bound)))
     health |= {"trace_eps": eps, "conforming": float(not nonconforming), "graded": float(singular is not None)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
         WhitenedSpace(
             pde=pde,
-            features=bound,
+            features=whole,
             transform=frozen(np.ascontiguousarray(T[:, :r])),
             lifts=frozen(np.ascontiguousarray(T[:, r:])),
-            strengths=strengths,
+            strengths=frozen(strengths),
             trace_rows=rows,
+            angles=frozen(carried),
             singular_values=full.values,
-            terms=assembly.terms,
+            terms=terms,
             form=assembly.gradient_form,
             unit_load=assembly.unit_load,
             mass_floor=floor,
@@ -405,6 +430,37 @@ def _defect(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> f
     return float(np.abs(np.linalg.eigvalsh(mass) - 1.0).max())
 
 
+def _with_angles(
+    features: FeatureMap, T: FloatArray, angles: AngleMap, rule: Rule, memory: float
+) -> tuple[FloatArray, FloatArray]:
+    """The transform with a direction more for every angle, orthonormal to all others; and the angles in all of them.
+
+    The directions before contain no angle, so that their energy is finite; what of an angle they can follow is in them.
+    (M + J, n + J) and (n + J, J).
+    """
+    n, J = T.shape[1], angles.n_features
+    inside, square = np.zeros((n, J)), np.zeros((J, J))
+    for x, w, Psi in galerkin.whitened_blocks(features, T, rule, memory):
+        inside += Psi.T @ (w[:, None] * angles(x))
+    for x, w, Psi in galerkin.whitened_blocks(features, T, rule, memory):
+        square += galerkin.weighted_gram(w, angles(x) - Psi @ inside)
+    root = np.linalg.cholesky(square).T
+    inverse = np.linalg.inv(root)
+    whole = np.block([[T, -T @ (inside @ inverse)], [np.zeros((J, n)), inverse]])
+    return whole, np.vstack([inside, root])
+
+
+def _corrected(terms: tuple[galerkin.Term, ...], fix: FloatArray) -> tuple[galerkin.Term, ...]:
+    """The terms with ``fix`` (n, J) added to what the diffusion makes of the angles; to the first entry of a tensor."""
+    first = next(i for i, term in enumerate(terms) if term.name.startswith("diffusion"))
+    matrix = terms[first].matrix.copy()
+    n = len(fix)
+    matrix[:n, n:] += fix / terms[first].value
+    # The transpose too: rotations of the space take the form for symmetric. Nothing else reads it.
+    matrix[n:, :n] = matrix[:n, n:].T
+    return (*terms[:first], replace(terms[first], matrix=frozen(matrix)), *terms[first + 1 :])
+
+
 def _with_exact_constant(features: FeatureMap, T: FloatArray, rule: Rule, memory: float) -> FloatArray:
     """Put the constant itself in place of the kept direction nearest to it, if it is among the features.
 
@@ -493,6 +549,7 @@ def _measure(
     memory: float,
     edges: Mapping[str, BoundaryRule],
     r: int,
+    tested: int,
 ) -> dict[str, float]:
     """Everything the report says that is not visible in the matrices themselves."""
     # Unconstrained features peak on the boundary, which no interior rule touches.
@@ -505,7 +562,9 @@ def _measure(
     operator_defect = 0.0
     if pde.has_functions:
         # eta cannot see a coefficient that the rule under-resolves; a second assembly can.
-        first, other = assembly.stiffness, galerkin.assemble(pde, features, T, check, memory, edges).stiffness
+        # Angles are never tested with: the integral of their squared gradient does not exist.
+        second = galerkin.assemble(pde, features, T, check, memory, edges)
+        first, other = assembly.stiffness[:tested], second.stiffness[:tested]
         operator_defect = float(np.linalg.norm(other - first, 2) / np.linalg.norm(first, 2))
         if operator_defect > ETA_WARN:
             warnings.warn(
