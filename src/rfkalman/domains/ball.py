@@ -20,6 +20,7 @@ from .base import (
     Breaks,
     Domain,
     Order,
+    RoundHole,
     Rule,
     Window,
     bandwidth_of,
@@ -34,6 +35,9 @@ from .rules import points_for_phase
 
 #: Points beyond those of the phase that a slice between two sides of a box needs: it is run through by a cosine.
 _SLICED = 6
+#: Around a hole smaller than a fifth of the ball, radii are cut so that each ring is no wider than this ratio, and has
+#: so many points beyond those of the phase: log r leaves 1e-12.
+_WIDENING, _IN_RING = 5.0, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -125,6 +129,11 @@ class Ball(Domain):
     def aligns(self) -> bool:
         return True
 
+    def round_holes(self) -> tuple[RoundHole, ...]:
+        if self.inner_radius is None:
+            return ()
+        return (RoundHole(self.centre, self.inner_radius, frozenset({self._shown["inner"]})),)
+
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Gauss points along the radius times equal angles (in 3-D also Gauss points in the cosine of the latitude).
 
@@ -136,10 +145,7 @@ class Ball(Domain):
         if breaks is not None and any(map(len, breaks)):
             return self._between(per_axis("order", order, self.dimension), breaks)
         phase = self._phase(order)
-        inner = self.inner_radius or 0.0
-        across = phase * (self.radius - inner) / (2.0 * self.radius)
-        radial = self._radial(int(points_for_phase(across)))
-        return tensor_rule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
+        return tensor_rule([self._radial(phase), self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         if breaks is not None and any(map(len, breaks)):
@@ -180,18 +186,23 @@ class Ball(Domain):
     def _phase(self, order: Order) -> float:
         return float(bandwidth_of(per_axis("order", order, self.dimension)).max())
 
-    def _radial(self, n: int) -> tuple[FloatArray, FloatArray]:
+    def _radial(self, phase: float) -> tuple[FloatArray, FloatArray]:
         """Radii and weights for r^(d-1) dr, the weights summing to one."""
         d, R, inner = self.dimension, self.radius, self.inner_radius
         if inner is None:
-            t, w = roots_jacobi(n, 0, d - 1)
+            t, w = roots_jacobi(int(points_for_phase(0.5 * phase)), 0, d - 1)
             return frozen(0.5 * R * (1.0 + t)), frozen(w * (d / 2.0**d))
-        # One point more pays for the factor r^(d-1).
-        t, w = np.polynomial.legendre.leggauss(n + 1)
-        r = inner + 0.5 * (R - inner) * (1.0 + t)
-        w = 0.5 * (R - inner) * w * r ** (d - 1)
+        # Around a small hole in rings that widen outwards: log r and powers of 1 / r are smooth in each.
+        rings = max(1, math.ceil(math.log(R / inner) / math.log(_WIDENING)))
+        spare = _IN_RING if rings > 1 else 1  # one point pays for the factor r^(d-1)
+        edges = np.geomspace(inner, R, rings + 1)
+        radii, weights = [], []
+        for a, b in itertools.pairwise(edges):
+            t, w = np.polynomial.legendre.leggauss(int(points_for_phase(phase * (b - a) / (2.0 * R))) + spare)
+            radii.append(a + 0.5 * (b - a) * (1.0 + t))
+            weights.append(0.5 * (b - a) * w * radii[-1] ** (d - 1))
         surface = 2.0 * math.pi if d == 2 else 4.0 * math.pi
-        return frozen(r), frozen(w * (surface / self.volume))
+        return frozen(np.concatenate(radii)), frozen(np.concatenate(weights) * (surface / self.volume))
 
     def _directions(self, phase: float) -> tuple[FloatArray, FloatArray]:
         """Unit vectors (m, d) and weights (m,) summing to one.

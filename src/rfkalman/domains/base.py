@@ -277,6 +277,15 @@ class Crossing(Shown):
     reach: float
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RoundHole(Shown):
+    """A round hole in a domain: its centre (d,), its radius, and the boundary parts around it."""
+
+    centre: FloatArray
+    radius: float
+    parts: frozenset[str]
+
+
 class Domain(Table, sort="domain is"):
     """A bounded region of space.
 
@@ -500,6 +509,10 @@ class Domain(Table, sort="domain is"):
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Vertices of a planar domain with an interior angle above pi; empty where there are none."""
+        return ()
+
+    def round_holes(self) -> tuple[RoundHole, ...]:
+        """Holes that are circles or spheres, also where straight edges stand for a circle."""
         return ()
 
     def crossings(self, normal: FloatArray, level: float) -> tuple[Crossing, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.show import Shown
-from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, raised
+from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, RoundHole, Rule, raised
 from .pieces import SimplexPieces, cut_at, simplices_within
 from .rules import (
     CROWDED,
@@ -34,6 +34,8 @@ _STRAIGHT_CURVED = 0.05
 #: Corners sharper than this are approached by halving. Weaker ones are what straight edges make of a smooth
 #: curve; gradients grow there like r^-0.1 at most, which six points per direction see well enough.
 _GRADED_FROM = math.pi + 0.2
+#: A hole is round if its vertices, so many at least, lie this close to a circle, with no edge longer than this (radii).
+_FEWEST_AROUND, _ROUND, _LONGEST_CHORD = 12, 0.02, 0.6
 #: Points per direction that a curved map adds to what the phase calls for.
 _CURVED_EXTRA = 2
 #: Times that curved cells are cut before they count as straight where a box cuts them: edges then stand off by 1/64 of
@@ -95,6 +97,10 @@ class CellDomain(Domain):
         that between the tangents, and turns below 0.05 are put down to the mesh.
         """
         return tuple(corner for _, corner in self._corners())
+
+    def round_holes(self) -> tuple[RoundHole, ...]:
+        found = (_round_hole(ring) for ring in self._outline())
+        return tuple(hole for hole in found if hole is not None)
 
     def crossings(self, normal: FloatArray, level: float) -> tuple[Crossing, ...]:
         if self.curved:
@@ -248,6 +254,23 @@ def find_corners(rings: Sequence[Ring], straight: float) -> list[tuple[FloatArra
             parts = (ring.labels[k], ring.labels[k - 1])
             corners.append((vertex, Corner(ring.shown[k], float(angle[k]), direction, reach, parts)))
     return corners
+
+
+def _round_hole(ring: Ring) -> RoundHole | None:
+    """The circle through the vertices of a ring, if they lie on one, close together, and the domain around it."""
+    x, along = ring.vertices, ring.leaving
+    twice_area = float((x[:, 0] * np.roll(x[:, 1], -1) - x[:, 1] * np.roll(x[:, 0], -1)).sum())
+    if len(x) < _FEWEST_AROUND or twice_area > 0.0:
+        return None
+    middle = x.mean(axis=0)
+    y = x - middle
+    # |y|^2 = 2 c . y + (radius^2 - |c|^2) on a circle around c.
+    (cx, cy, rest), *_ = np.linalg.lstsq(np.column_stack([2.0 * y, np.ones(len(y))]), np.square(y).sum(axis=1))
+    radius = math.sqrt(max(rest + cx * cx + cy * cy, 0.0))
+    off = np.abs(np.linalg.norm(y - (cx, cy), axis=1) - radius).max()
+    if off > _ROUND * radius or np.linalg.norm(along, axis=1).max() > _LONGEST_CHORD * radius:
+        return None
+    return RoundHole(middle + (cx, cy) + (ring.shown[0] - x[0]), radius, frozenset(ring.labels))
 
 
 def _straight_sides(ring: Ring) -> list[tuple[FloatArray, FloatArray, str]]:

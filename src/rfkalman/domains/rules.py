@@ -42,6 +42,8 @@ CROWDED = -1
 #: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
 #: along the opposite edge.
 _ACROSS = 4
+#: The same across narrow triangles, where waves are multiplied by a window.
+_NARROW = 2
 
 
 # -- how many points ---------------------------------------------------------------------------------------------------
@@ -310,7 +312,7 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
         triangles = np.concatenate([triangles[~cut], *children(triangles[cut]).transpose(1, 0, 2, 3)])
         singular = np.concatenate([singular[~cut], *flags])
     plain = ~(singular != 0).any(axis=1)
-    groups = grouped(triangles[plain], 2, counts[plain] + extra)
+    groups = _plain_groups(triangles[plain], counts[plain], wave, extra)
     # Turned so that the corner is the vertex towards which the rule is graded.
     shift = (np.argmax(singular[~plain] != 0, axis=1)[:, None] + np.arange(1, 4)) % 3
     turned = np.take_along_axis(triangles[~plain], shift[:, :, None], axis=1)
@@ -326,6 +328,21 @@ def triangle_groups(triangles: FloatArray, singular: IntArray, wave: FloatArray,
         layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
         chosen = (counts[~plain] == n) & (halvings == depth)
         groups.append(Group(turned[chosen], *graded_triangle(tuple(layers.tolist()))))
+    return groups
+
+
+def _plain_groups(triangles: FloatArray, counts: IntArray, wave: FloatArray, extra: int) -> list[Group]:
+    """Triangles by the points along them and across: a narrow one, at a short edge of a round hole, has few across."""
+    edges = np.stack([triangles[:, [1, 2]], triangles[:, [2, 0]], triangles[:, [0, 1]]], axis=1)
+    phases = np.stack([cell_phases(edges[:, i], wave) for i in range(3)], axis=1)
+    # The vertex opposite to the shortest edge comes last: the rule is collapsed onto it.
+    apex = np.argmin(phases, axis=1)
+    across = np.minimum(points_for_phase(phases.min(axis=1)) + _NARROW, counts)
+    turned = np.take_along_axis(triangles, ((apex[:, None] + np.arange(1, 4)) % 3)[:, :, None], axis=1)
+    groups = []
+    for n, m in np.unique(np.stack([counts, across], axis=1), axis=0).tolist():
+        nodes = (triangles if m == n else turned)[(counts == n) & (across == m)]
+        groups.append(Group(nodes, *_collapsed([gauss(n + extra, 1), gauss(m + extra, 0)])))
     return groups
 
 

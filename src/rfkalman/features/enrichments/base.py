@@ -18,9 +18,11 @@ import numpy as np
 
 from ...core.show import Shown
 from ...physics.pde import LinearPDE
-from ..base import Recipe, RecipeSum, reseeded
+from ..base import Recipe, RecipeSum, predicted_rank, reseeded
 from ..fourier import Constant
 from ..wrappers import Bubble, matching_parts
+
+_FLOOR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,15 @@ class Surroundings(Shown):
     def count(self) -> int:
         """How many smooth features there are."""
         return size_of(self.smooth)
+
+    @property
+    def rank(self) -> float:
+        """About how many directions they have."""
+        domain = self.pde.domain
+        known = self.smooth.finest(domain)
+        if known is None:
+            return float(self.count)
+        return min(float(self.count), predicted_rank(domain.side, known[1], _FLOOR))
 
     def waves(self, share: float, *key: int) -> Recipe:
         """Smooth features like those that are there, ``share`` times as many, drawn from a stream of their own."""

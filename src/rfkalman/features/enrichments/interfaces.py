@@ -26,7 +26,7 @@ from ...domains.regions import Bend
 from ...physics.coefficients import inclusion, layers, profile, scaled
 from ...physics.conditions import Dirichlet, Periodic
 from ...physics.pde import LinearPDE
-from ..base import Recipe, RecipeSum, predicted_rank
+from ..base import Recipe, RecipeSum
 from ..wrappers import Times
 from .base import Addition, Enrichment, Surroundings
 from .bends import InterfaceCorner, Kink, RegionBubble, Resistance, Within, box_sides
@@ -37,7 +37,6 @@ _KEY = 71
 _RESISTANCE = {1: 1.0, 2: 0.5, 3: 0.5}
 _KINKS = {1: 1.0, 2: 0.5, 3: 0.5}  # all of them together
 _WITHIN, _MODE = 0.4, 0.1
-_FLOOR = 1e-12
 #: Interfaces this close to a right angle with a wall leave no power that waves miss: at 0.2 they miss 2e-4.
 _RIGHT = 0.05
 #: A profile without a bend that grows by more than this is added for too: up to there waves leave 1e-5, at 100 1e-2.
@@ -71,18 +70,11 @@ class _Part(Shown):
     factors: tuple[Window, ...]
 
     def addition(self, around: Surroundings, number: int) -> Addition:
-        n = max(1, round(self.share * _rank(around)))
+        n = max(1, round(self.share * around.rank))
         parts: list[Recipe] = [
             Times(around.waves(n / around.count, _KEY, number, i), factor) for i, factor in enumerate(self.factors)
         ]
         return Addition(parts[0] if len(parts) == 1 else RecipeSum(tuple(parts)), self.why)
-
-
-def _rank(around: Surroundings) -> float:
-    """About how many directions the smooth features have."""
-    domain = around.pde.domain
-    known = around.smooth.finest(domain)
-    return float(around.count if known is None else min(around.count, predicted_rank(domain.side, known[1], _FLOOR)))
 
 
 def _unscaled(coefficient: Any) -> tuple[Any, float]:
