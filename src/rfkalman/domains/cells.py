@@ -23,6 +23,7 @@ from .rules import (
     facet_rule,
     grouped,
     points_for_phase,
+    points_for_spread,
     simplex_volumes,
     triangle_groups,
 )
@@ -164,10 +165,15 @@ class CellDomain(Domain):
             for vertex, corner in self._corners():
                 if corner.angle > _GRADED_FROM:
                     sharp[(nodes == vertex).all(axis=2)] = halvings
-            groups = triangle_groups(nodes, sharp, wave, extra)
+            groups = triangle_groups(nodes, sharp, wave, extra, self._centres())
         else:
-            groups = grouped(nodes, self.dimension, self._counts(nodes, wave) + extra)
+            counts = np.maximum(self._counts(nodes, wave), points_for_spread(nodes, self._centres()))
+            groups = grouped(nodes, self.dimension, counts + extra)
         return cell_rule(groups, self.lower, self.volume)
+
+    def _centres(self) -> FloatArray:
+        """Centres of the round holes relative to ``lower``, (n, d)."""
+        return np.array([hole.centre - self.lower for hole in self.round_holes()]).reshape(-1, self.dimension)
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         return self.quadrature(raised(order), breaks, extra=2)

@@ -91,7 +91,7 @@ class AroundHole(Window):
 
     @property
     def extra_order(self) -> int:
-        return 8
+        return 3
 
     def _profile(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The value and its derivative as functions of s = r / a."""
