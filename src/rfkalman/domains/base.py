@@ -175,6 +175,9 @@ class Window(Table, sort="window is"):
 
     __slots__ = ()
 
+    #: Whether it matters around a hole or at a wall only, so that features times it resolve nothing finer elsewhere.
+    local: ClassVar[bool] = False
+
     @property
     @abstractmethod
     def extra_order(self) -> int:

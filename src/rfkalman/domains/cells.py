@@ -143,7 +143,7 @@ class CellDomain(Domain):
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
         The cells of a polygon are the triangles of a constrained Delaunay triangulation. Straight
-        triangles are cut in four until forty points per direction carry the features that ask for
+        triangles are cut in four until 64 points per direction carry the features that ask for
         ``order`` points per axis of the bounding box. Those at a re-entrant corner are halved towards it,
         until they have 2^-20 of the domain's size, for integrands like r^(2 pi / omega - 2). Each costs
         about a thousand points; ``graded=False`` leaves that out. Second-order cells are integrated

@@ -33,7 +33,7 @@ EDGES: dict[int, tuple[tuple[int, int], ...]] = {
 #: Points per direction that every cell gets.
 FEWEST = 6
 #: Points per direction above which a straight triangle is cut in four instead.
-MOST = 40
+MOST = 64
 #: Triangles at a re-entrant corner are halved towards it until they have this power of 1/2 of the domain's size.
 #: What the last ones miss of an energy r^(4/3) shows in eigenvalues: 1e-7 of the L-shape's 9.64 at 14, 1e-9 at 20.
 HALVINGS = 20
@@ -47,7 +47,7 @@ _NARROW = 2
 #: Triangles are slim if their shortest edge has less than this share of the phase.
 _SLIM = 0.2
 #: What log r leaves in a cell beside a hole is exp(-2 times this).
-_SPREAD = 15.0
+_SPREAD = 18.0
 
 
 # -- how many points ---------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def triangle_groups(
         across = _shortest_phase(triangles, wave)[0]
         # A graded rule approaches one vertex only; a triangle with two of them is shared out first.
         cut = (counts > MOST) | ((singular != 0).sum(axis=1) > 1)
-        cut |= spread > np.where(across < _SLIM * phases, 2 * MOST, MOST // 2)
+        cut |= spread > np.where(across < _SLIM * phases, MOST, MOST // 3)
         if not cut.any():
             break
         # Three quarters keep one vertex each, and with it its flag.

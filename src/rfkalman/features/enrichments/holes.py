@@ -23,7 +23,9 @@ from .base import Addition, Enrichment, Surroundings
 #: Names the streams of these additions.
 _KEY = 72
 #: Powers of a / r, the logarithm for 0, and the share of the rank that each is given; in the plane and in space.
-_POWERS = {2: {0: 0.6, 2: 0.6, 4: 0.4}, 3: {1: 0.5, 3: 0.5}}
+_POWERS = {2: {0: 0.4, 2: 0.4, 4: 0.25}, 3: {1: 0.5, 3: 0.5}}
+#: From this rank on the shares fall: what is around a hole grows like the number of waves along its surface.
+_FULL = 100.0
 #: All holes together are given no more than this, in ranks.
 _MOST = 2.0
 #: A domain that reaches no farther than this (radii) is smooth enough for waves.
@@ -47,9 +49,9 @@ class Holes(Enrichment):
 
 
 def _addition(hole: RoundHole, reach: float, around: Surroundings, number: int, of: int) -> Addition:
-    powers = _POWERS[around.pde.domain.dimension]
-    held = hole.parts <= around.zero_on
-    some = min(1.0, _MOST / (of * sum(powers.values()))) * around.rank / around.count
+    d, rank = around.pde.domain.dimension, around.rank
+    powers, held = _POWERS[d], hole.parts <= around.zero_on
+    some = min(rank * min(1.0, _FULL / rank) ** (1.0 / d), _MOST * rank / (of * sum(powers.values()))) / around.count
     parts = [
         Times(around.waves(some * share, _KEY, number, power), AroundHole(hole.centre, hole.radius, power, reach, held))
         for power, share in powers.items()
@@ -84,6 +86,7 @@ class AroundHole(Window):
     held: bool = False
 
     kind: ClassVar[str] = "hole"
+    local: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         assign(self, centre=as_finite("centre", self.centre, (None,)), radius=as_positive("radius", self.radius))
