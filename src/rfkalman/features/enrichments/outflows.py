@@ -1,0 +1,134 @@
+"""Outflow through held walls: the field falls to what it is held at within a layer of width diffusion / velocity.
+
+With a large Peclet number the layer is thinner than any wave. Inside it the field is smooth plus smooth times
+exp(-distance / width), so waves times that are added; where a window makes all features vanish on the wall, it is
+divided out: what vanishes there too, 1 - exp(-distance / width), is taken over the distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...core.checks import FloatArray, as_positive, assign
+from ...domains import Box
+from ...domains.base import Window
+from ...physics.conditions import Dirichlet
+from ..wrappers import Times
+from .base import Addition, Enrichment, Surroundings
+
+#: Names the streams of these additions.
+_KEY = 73
+#: Features of each wall, as a share of the rank that the smooth features have, for 1, 2 and 3 dimensions.
+_SHARE = {1: 1.0, 2: 0.5, 3: 0.4}
+#: Layers down to this share of the waves' own length are followed by these. Steady states with 60 waves: see the test.
+_THIN = 0.25
+#: Points of a wall at which a velocity or a diffusivity that varies is looked at.
+_LOOKS = 65
+#: Where the quadrature is cut, in widths from the wall.
+_CUTS = (2.5, 8.0, 25.0, 80.0)
+
+
+class Outflows(Enrichment):
+    """Waves times the layer at every held side of a box through which the flow leaves."""
+
+    def additions(self, around: Surroundings) -> Iterable[Addition]:
+        domain = around.pde.domain
+        known = around.smooth.finest(domain)
+        if around.pde.velocity is None or known is None or not isinstance(domain, Box):
+            return []
+        return list(_additions(around, domain, known[1]))
+
+
+def _additions(around: Surroundings, domain: Box, lengths: FloatArray) -> Iterator[Addition]:
+    d = domain.dimension
+    for number, face in enumerate(domain.native_parts):
+        axis, upper = divmod(number, 2)
+        name = domain.names.get(face, face)
+        if not isinstance(around.pde.conditions[name], Dirichlet):
+            continue
+        width = _width(around, domain, axis, bool(upper))
+        if width >= _THIN * lengths[axis]:
+            continue
+        share = _SHARE[d] * around.rank / around.count
+        layer = OutflowLayer(
+            axis, float((domain.upper if upper else domain.lower)[axis]), bool(upper), width,
+            float(domain.side[axis]), name in around.zero_on,
+        )  # fmt: skip
+        yield Addition(
+            Times(around.waves(share, _KEY, number), layer),
+            f"waves times a layer of width {width:.3g} at {name}, where the flow leaves",
+        )
+
+
+def _width(around: Surroundings, domain: Box, axis: int, upper: bool) -> float:
+    """diffusion / (velocity . normal), where it is thinnest; infinite where nothing flows out."""
+    n = max(2, round(_LOOKS ** (1.0 / max(domain.dimension - 1, 1))))
+    x = domain.grid(tuple(2 if i == axis else n for i in range(domain.dimension)))
+    x = x[x[:, axis] == (domain.upper if upper else domain.lower)[axis]]
+    out = around.pde.velocity_at(x)[:, axis] * (1.0 if upper else -1.0)
+    diffusion = around.pde.diffusion_at(x)
+    across = diffusion if diffusion.ndim == 1 else diffusion[:, axis, axis]
+    return float(np.divide(across, out, out=np.full(len(x), math.inf), where=out > 0.0).min(initial=math.inf))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class OutflowLayer(Window):
+    """exp(-y / width), y the distance to a side of a box; or (1 - exp(-y / width)) / (y / size) if features vanish there.
+
+    Parameters
+    ----------
+    axis : int
+    wall : float
+        Its place along the axis.
+    upper : bool
+        Whether it is the upper one.
+    width, size : float
+        Of the layer, and of the box along the axis.
+    held : bool
+    """
+
+    axis: int
+    wall: float
+    upper: bool
+    width: float
+    size: float
+    held: bool = False
+
+    kind: ClassVar[str] = "outflow"
+    local: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        assign(self, width=as_positive("width", self.width), size=as_positive("size", self.size))
+
+    @property
+    def extra_order(self) -> int:
+        return 3
+
+    def jet(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        sign = -1.0 if self.upper else 1.0
+        y = np.maximum(sign * (x[:, self.axis] - self.wall), 0.0) / self.width
+        fall = np.exp(-y)
+        value, slope = fall, -fall
+        if self.held:
+            scale, small = self.size / self.width, y < 1e-4
+            u = np.where(small, 1.0, y)
+            mean = -np.expm1(-u) / u
+            value = scale * np.where(small, 1.0 - y * (0.5 - y / 6.0), mean)
+            slope = scale * np.where(small, -0.5 + y * (1.0 / 3.0 - y / 8.0), (np.exp(-u) - mean) / u)
+        gradient = np.zeros((x.shape[1], len(x)))
+        gradient[self.axis] = sign * slope / self.width
+        return value, gradient
+
+    def bounds(self) -> tuple[float, float]:
+        scale = self.size / self.width if self.held else 1.0
+        return scale, (0.5 if self.held else 1.0) * scale / self.width
+
+    def breaks(self, dimension: int) -> tuple[FloatArray, ...]:
+        sign = -1.0 if self.upper else 1.0
+        cuts = np.sort([self.wall + sign * c * self.width for c in _CUTS if c * self.width < 0.5 * self.size])
+        return tuple(cuts if i == self.axis else np.empty(0) for i in range(dimension))
