@@ -19,12 +19,15 @@ from scipy.spatial import cKDTree
 from ..core.checks import FloatArray
 from ..domains import Box
 from ..domains.cells import CellDomain
+from ..features.base import FeatureMap
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from .space import WhitenedSpace
 
 #: Elements along the longest side of a line and of a plane domain: about 800 and 5000 nodes.
 _ACROSS = {1: 400, 2: 28}
+#: Elements between two cuts.
+_FEWEST = 4
 #: Steps of the L-stable scheme of second order over the time that is compared.
 _STEPS = 64
 #: 1 - 1 / sqrt 2.
@@ -49,7 +52,7 @@ def element_error(space: WhitenedSpace, columns: FloatArray, after: FloatArray, 
     from skfem.helpers import dot, grad
 
     pde, d = space.pde, space.dimension
-    mesh, element = _mesh(pde)
+    mesh, element = _mesh(pde, space.features)
     basis = fem.Basis(mesh, element, intorder=4)
 
     def at(w: Any, values: Any) -> Any:
@@ -91,8 +94,11 @@ def element_error(space: WhitenedSpace, columns: FloatArray, after: FloatArray, 
     return math.sqrt(max(missed, 0.0) / size) if size > 0.0 else 0.0
 
 
-def _mesh(pde: LinearPDE) -> tuple[Any, Any]:
-    """A mesh of the domain that is not aligned with what nobody declared, and its quadratic element."""
+def _mesh(pde: LinearPDE, features: FeatureMap) -> tuple[Any, Any]:
+    """A mesh of the domain that is not aligned with what nobody declared, and its quadratic element.
+
+    It is finer where the quadrature of features is cut: in the layer of an outflow elements must be small too.
+    """
     import skfem as fem
 
     domain, n = pde.domain, _ACROSS[pde.domain.dimension]
@@ -100,9 +106,9 @@ def _mesh(pde: LinearPDE) -> tuple[Any, Any]:
         lines = []
         for axis, (a, b) in enumerate(zip(domain.lower, domain.upper, strict=True)):
             count = max(8, math.ceil(n * domain.side[axis] / domain.side.max()))
-            cuts = [] if pde.breaks is None else [v for v in pde.breaks[axis] if a < v < b]
-            ends = [a, *cuts, b]
-            shares = [max(2, round(count * (q - p) / (b - a))) for p, q in pairwise(ends)]
+            cuts = {*features.kinks[axis].tolist(), *([] if pde.breaks is None else pde.breaks[axis])}
+            ends = [a, *sorted(v for v in cuts if a < v < b), b]
+            shares = [max(_FEWEST, round(count * (q - p) / (b - a))) for p, q in pairwise(ends)]
             pieces = [np.linspace(p, q, k + 1) for (p, q), k in zip(pairwise(ends), shares, strict=True)]
             lines.append(np.unique(np.concatenate(pieces)))
         if domain.dimension == 1:

@@ -7,6 +7,7 @@ divided out: what vanishes there too, 1 - exp(-distance / width), is taken over 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ _SHARE = {1: 1.0, 2: 0.5, 3: 0.4}
 _THIN = 0.25
 #: Points of a wall at which a velocity or a diffusivity that varies is looked at.
 _LOOKS = 65
+#: Features where two such sides meet, as a share of those of a side.
+_CORNER = 0.5
+#: Where the width varies along a side, layers of several widths, at most so much wider than the next, are added.
+_WIDER = 3.0
 #: Where the quadrature is cut, in widths from the wall.
 _CUTS = (2.5, 8.0, 25.0, 80.0)
 
@@ -37,43 +42,53 @@ class Outflows(Enrichment):
     """Waves times the layer at every held side of a box through which the flow leaves."""
 
     def additions(self, around: Surroundings) -> Iterable[Addition]:
-        domain = around.pde.domain
+        domain, found = around.pde.domain, []
         known = around.smooth.finest(domain)
         if around.pde.velocity is None or known is None or not isinstance(domain, Box):
             return []
-        return list(_additions(around, domain, known[1]))
+        sides = list(_sides(around, domain, known[1]))
+        share = _SHARE[domain.dimension] * around.rank / around.count
+        for number, (name, layers) in enumerate(sides):
+            for i, layer in enumerate(layers):
+                waves = around.waves(share / len(layers), _KEY, number, i)
+                found.append(
+                    Addition(
+                        Times(waves, layer), f"waves times a layer of width {layer.width:.3g} at {name}, an outflow"
+                    )
+                )
+        # Where two such sides meet, the layer of the one ends in a layer of the other.
+        for number, ((one, (a, *_)), (two, (b, *_))) in enumerate(itertools.combinations(sides, 2)):
+            if a.axis != b.axis:
+                waves = around.waves(_CORNER * share, _KEY, number, _KEY)
+                found.append(Addition(Times(Times(waves, a), b), f"waves times both layers where {one} meets {two}"))
+        return found
 
 
-def _additions(around: Surroundings, domain: Box, lengths: FloatArray) -> Iterator[Addition]:
-    d = domain.dimension
+def _sides(around: Surroundings, domain: Box, lengths: FloatArray) -> Iterator[tuple[str, list[OutflowLayer]]]:
+    """Held sides through which the flow leaves in layers that waves of these lengths cannot follow."""
     for number, face in enumerate(domain.native_parts):
-        axis, upper = divmod(number, 2)
+        axis, upper = number // 2, bool(number % 2)
         name = domain.names.get(face, face)
-        if not isinstance(around.pde.conditions[name], Dirichlet):
-            continue
-        width = _width(around, domain, axis, bool(upper))
-        if width >= _THIN * lengths[axis]:
-            continue
-        share = _SHARE[d] * around.rank / around.count
-        layer = OutflowLayer(
-            axis, float((domain.upper if upper else domain.lower)[axis]), bool(upper), width,
-            float(domain.side[axis]), name in around.zero_on,
-        )  # fmt: skip
-        yield Addition(
-            Times(around.waves(share, _KEY, number), layer),
-            f"waves times a layer of width {width:.3g} at {name}, where the flow leaves",
-        )
+        if isinstance(around.pde.conditions[name], Dirichlet):
+            widths = _widths(around, domain, axis, upper, _THIN * float(lengths[axis]))
+            at, size = float((domain.upper if upper else domain.lower)[axis]), float(domain.side[axis])
+            if widths:
+                yield name, [OutflowLayer(axis, at, upper, width, size, name in around.zero_on) for width in widths]
 
 
-def _width(around: Surroundings, domain: Box, axis: int, upper: bool) -> float:
-    """diffusion / (velocity . normal), where it is thinnest; infinite where nothing flows out."""
+def _widths(around: Surroundings, domain: Box, axis: int, upper: bool, most: float) -> list[float]:
+    """diffusion / (velocity . normal) along a side, the thinnest first, up to ``most``; none where nothing leaves."""
     n = max(2, round(_LOOKS ** (1.0 / max(domain.dimension - 1, 1))))
     x = domain.grid(tuple(2 if i == axis else n for i in range(domain.dimension)))
     x = x[x[:, axis] == (domain.upper if upper else domain.lower)[axis]]
     out = around.pde.velocity_at(x)[:, axis] * (1.0 if upper else -1.0)
     diffusion = around.pde.diffusion_at(x)
     across = diffusion if diffusion.ndim == 1 else diffusion[:, axis, axis]
-    return float(np.divide(across, out, out=np.full(len(x), math.inf), where=out > 0.0).min(initial=math.inf))
+    own = np.divide(across, out, out=np.full(len(x), math.inf), where=out > 0.0)
+    thinnest, widest = float(own.min()), min(float(own.max()), most)
+    if thinnest >= most:
+        return []
+    return np.geomspace(thinnest, widest, 1 + math.ceil(math.log(widest / thinnest) / math.log(_WIDER) - 0.2)).tolist()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
