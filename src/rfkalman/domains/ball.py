@@ -31,10 +31,12 @@ from .base import (
     tensor_rule,
 )
 from .pieces import BoxPieces, ball_in_box
-from .rules import points_for_phase
+from .rules import points_for_phase, points_for_ratio
 
 #: Points beyond those of the phase that a slice between two sides of a box needs: it is run through by a cosine.
 _SLICED = 6
+#: Around a small hole log r and powers of 1 / r ask for more; this many at most, in the plane and in space.
+_MOST_SLICED = {2: 80, 3: 30}
 #: Around a hole smaller than a fifth of the ball, radii are cut so that each ring is no wider than this ratio, and has
 #: so many points beyond those of the phase: log r leaves 1e-12.
 _WIDENING, _IN_RING = 5.0, 8
@@ -158,8 +160,7 @@ class Ball(Domain):
         parts = []
         for box in itertools.product(*(itertools.pairwise(axis) for axis in axes)):
             a, b = (np.array(corner) - self.centre for corner in zip(*box, strict=True))
-            counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED + extra
-            parts.append(ball_in_box(a, b, self.radius, self.inner_radius or 0.0, counts.tolist()))
+            parts.append(ball_in_box(a, b, self.radius, self.inner_radius or 0.0, self._sliced(order, a, b, extra)))
         x, w = (frozen(np.concatenate(column)) for column in zip(*parts, strict=True))
         x, w = frozen(self.centre + x), frozen(w / self.volume)
         return Rule(len(w), self.volume, lambda size: ((x[some], w[some]) for some in row_blocks(len(w), size)))
@@ -179,9 +180,17 @@ class Ball(Domain):
         nearest, farthest = self._distances(a, b)
         if farthest <= self.radius and nearest >= inner:
             return None
-        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED
-        x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
+        x, w = ball_in_box(a, b, self.radius, inner, self._sliced(order, a, b))
         return self.centre + x, w
+
+    def _sliced(self, order: tuple[int, ...], a: FloatArray, b: FloatArray, extra: int = 0) -> list[int]:
+        """Points along each axis of slices between two corners, given from the centre."""
+        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED + extra
+        if self.inner_radius is not None:
+            around = min(int(points_for_ratio(self.radius / self.inner_radius)), _MOST_SLICED[self.dimension])
+            counts = np.maximum(counts, around + _SLICED + extra)
+        counted: list[int] = counts.tolist()
+        return counted
 
     def _phase(self, order: Order) -> float:
         return float(bandwidth_of(per_axis("order", order, self.dimension)).max())

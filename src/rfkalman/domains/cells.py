@@ -222,7 +222,7 @@ class CellDomain(Domain):
         cells = self.pieces().take(near)
         for _ in range(_FLATTENINGS if self.curved else 0):
             cells = cells.split()
-        return simplices_within(cells.corners(), self.lower, lower, upper, self.wave(order))
+        return simplices_within(cells.corners(), self.lower, lower, upper, self.wave(order), self._centres())
 
 
 def uniform_barycentric(rng: np.random.Generator, n: int, d: int) -> FloatArray:

@@ -78,9 +78,14 @@ def points_for_spread(nodes: FloatArray, centres: FloatArray) -> IntArray:
     counts = np.zeros(len(nodes))
     for centre in centres:
         near, far = _span(nodes, centre)
-        root = np.sqrt(np.maximum(far / near, 1.0 + 1e-6))
-        counts = np.maximum(counts, _SPREAD / np.log((root + 1.0) / (root - 1.0)))
-    return np.asarray(np.ceil(counts), dtype=np.int64)
+        counts = np.maximum(counts, points_for_ratio(far / near))
+    return np.asarray(counts, dtype=np.int64)
+
+
+def points_for_ratio(q: ArrayLike) -> IntArray:
+    """The same on lines between radii of these ratios."""
+    root = np.sqrt(np.maximum(q, 1.0 + 1e-6))
+    return np.asarray(np.ceil(_SPREAD / np.log((root + 1.0) / (root - 1.0))), dtype=np.int64)
 
 
 def _span(nodes: FloatArray, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
