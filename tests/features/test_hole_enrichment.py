@@ -117,8 +117,8 @@ def test_a_round_hole_drawn_with_straight_edges(radius, hole, outside):
 
 def test_round_holes_are_found_and_no_others():
     """Vertices on a circle, close together, with the domain outside: no square, no half circle, no round outline."""
-    half = ring(33, 0.2)[:17]
-    holes = [ring(16, 0.2, (0.5, 0.5)), [[-0.6, -0.6], [-0.6, -0.3], [-0.3, -0.3], [-0.3, -0.6]], half + [0.5, -0.6]]
+    half = ring(33, 0.2, (0.5, -0.6))[:17]
+    holes = [ring(16, 0.2, (0.5, 0.5)), [[-0.6, -0.6], [-0.6, -0.3], [-0.3, -0.3], [-0.3, -0.6]], half]
     (found,) = rk.Polygon(SQUARE, holes).round_holes()
     assert_allclose(found.centre, [0.5, 0.5], atol=1e-12)
     assert_allclose(found.radius, 0.2)
@@ -158,7 +158,8 @@ def test_gradients_of_the_factors(power, held, dimension):
     factor = AroundHole(centre, 0.3, power, 2.0, held)
     way = np.random.default_rng(1).standard_normal((40, dimension))
     way /= np.linalg.norm(way, axis=1, keepdims=True)
-    r = np.concatenate([0.3 * (1.0 + np.array([-1e-3, -1e-5, 0.0, 1e-9, 1e-6, 1e-4, 5e-4, 1e-3])), np.linspace(0.31, 2.0, 32)])
+    close = 0.3 * (1.0 + np.array([-1e-3, -1e-5, 0.0, 1e-9, 1e-6, 1e-4, 5e-4, 1e-3]))
+    r = np.concatenate([close, np.linspace(0.31, 2.0, 32)])
     x, h = centre + r[:, None] * way, 1e-5
     value, gradient = factor.jet(x)
     for axis, step in enumerate(h * np.eye(dimension)):

@@ -147,7 +147,9 @@ class Ball(Domain):
         if breaks is not None and any(map(len, breaks)):
             return self._between(per_axis("order", order, self.dimension), breaks)
         phase = self._phase(order)
-        return tensor_rule([self._radial(phase), self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
+        return tensor_rule(
+            [self._radial(phase), self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e
+        )
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         if breaks is not None and any(map(len, breaks)):

@@ -56,9 +56,9 @@ def _addition(hole: RoundHole, reach: float, around: Surroundings, number: int, 
         Times(around.waves(some * share, _KEY, number, power), AroundHole(hole.centre, hole.radius, power, reach, held))
         for power, share in powers.items()
     ]
-    place = ", ".join(f"{c:.4g}" for c in hole.centre)
+    place = f"the hole of a = {hole.radius:.4g} at ({', '.join(f'{c:.4g}' for c in hole.centre)})"
     shapes = " and ".join(f"(a / r)^{power}" if power else "log r" for power in powers)
-    return Addition(RecipeSum(tuple(parts)), f"waves times {shapes} around the hole of a = {hole.radius:.4g} at ({place})")
+    return Addition(RecipeSum(tuple(parts)), f"waves times {shapes} around {place}")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

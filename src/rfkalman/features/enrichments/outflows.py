@@ -88,12 +88,13 @@ def _widths(around: Surroundings, domain: Box, axis: int, upper: bool, most: flo
     thinnest, widest = float(own.min()), min(float(own.max()), most)
     if thinnest >= most:
         return []
-    return np.geomspace(thinnest, widest, 1 + math.ceil(math.log(widest / thinnest) / math.log(_WIDER) - 0.2)).tolist()
+    n = 1 + math.ceil(math.log(widest / thinnest) / math.log(_WIDER) - 0.2)
+    return [float(width) for width in np.geomspace(thinnest, widest, n)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OutflowLayer(Window):
-    """exp(-y / width), y the distance to a side of a box; or (1 - exp(-y / width)) / (y / size) if features vanish there.
+    """exp(-y / width), y the distance to a side; (1 - exp(-y / width)) / (y / size) where features vanish on it.
 
     Parameters
     ----------
