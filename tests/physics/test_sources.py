@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
 from rfkalman.core.codec import from_dict, to_dict
-from rfkalman.core.errors import ArchiveError, SpaceWarning, ValueRangeError
+from rfkalman.core.errors import ArchiveError, SourceWarning, ValueRangeError
 from rfkalman.filters import kalman
 from rfkalman.physics import Bump, Source, pde
 from rfkalman.space import space as space_module
@@ -83,8 +83,13 @@ def test_sources_add_to_all_that_drives_the_field():
 
 
 def test_a_source_narrower_than_the_space_resolves_is_said():
-    with pytest.warns(SpaceWarning, match=r"holds only \d+ % of the shape of the source 'well'.*Its total is kept"):
-        model_with(Source(Bump([0.7, 0.4], 0.001), 1.0, "well"))
+    """Up to three have features of their own; more would cut the quadrature into too many pieces."""
+    wells = [Source(Bump([0.3 * i, 0.4], 0.001), 1.0, "well") for i in (1, 2, 3, 4)]
+    with pytest.warns(SourceWarning, match=r"holds only \d+ % of the shape of the source 'well'.*Its total is kept"):
+        model_with(*wells)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SourceWarning)
+        assert "around the source at (0.3, 0.4)" in model_with(wells[0]).space.added[0]
 
 
 def test_a_filter_with_sources_comes_back_from_a_file_alone(tmp_path):

@@ -20,6 +20,7 @@ from .base import (
     Breaks,
     Domain,
     Order,
+    RoundHole,
     Rule,
     Window,
     bandwidth_of,
@@ -30,10 +31,15 @@ from .base import (
     tensor_rule,
 )
 from .pieces import BoxPieces, ball_in_box
-from .rules import points_for_phase
+from .rules import points_for_phase, points_for_ratio
 
 #: Points beyond those of the phase that a slice between two sides of a box needs: it is run through by a cosine.
 _SLICED = 6
+#: Around a small hole log r and powers of 1 / r ask for more; this many at most, in the plane and in space.
+_MOST_SLICED = {2: 80, 3: 30}
+#: Around a hole smaller than a fifth of the ball, radii are cut so that each ring is no wider than this ratio, and has
+#: so many points beyond those of the phase: log r leaves 1e-12.
+_WIDENING, _IN_RING = 5.0, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -125,6 +131,11 @@ class Ball(Domain):
     def aligns(self) -> bool:
         return True
 
+    def round_holes(self) -> tuple[RoundHole, ...]:
+        if self.inner_radius is None:
+            return ()
+        return (RoundHole(self.centre, self.inner_radius, frozenset({self._shown["inner"]})),)
+
     def quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         """Gauss points along the radius times equal angles (in 3-D also Gauss points in the cosine of the latitude).
 
@@ -136,10 +147,9 @@ class Ball(Domain):
         if breaks is not None and any(map(len, breaks)):
             return self._between(per_axis("order", order, self.dimension), breaks)
         phase = self._phase(order)
-        inner = self.inner_radius or 0.0
-        across = phase * (self.radius - inner) / (2.0 * self.radius)
-        radial = self._radial(int(points_for_phase(across)))
-        return tensor_rule([radial, self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e)
+        return tensor_rule(
+            [self._radial(phase), self._directions(phase)], self.volume, lambda r, e: self.centre + r[:, None] * e
+        )
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         if breaks is not None and any(map(len, breaks)):
@@ -152,8 +162,7 @@ class Ball(Domain):
         parts = []
         for box in itertools.product(*(itertools.pairwise(axis) for axis in axes)):
             a, b = (np.array(corner) - self.centre for corner in zip(*box, strict=True))
-            counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED + extra
-            parts.append(ball_in_box(a, b, self.radius, self.inner_radius or 0.0, counts.tolist()))
+            parts.append(ball_in_box(a, b, self.radius, self.inner_radius or 0.0, self._sliced(order, a, b, extra)))
         x, w = (frozen(np.concatenate(column)) for column in zip(*parts, strict=True))
         x, w = frozen(self.centre + x), frozen(w / self.volume)
         return Rule(len(w), self.volume, lambda size: ((x[some], w[some]) for some in row_blocks(len(w), size)))
@@ -173,25 +182,38 @@ class Ball(Domain):
         nearest, farthest = self._distances(a, b)
         if farthest <= self.radius and nearest >= inner:
             return None
-        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED
-        x, w = ball_in_box(a, b, self.radius, inner, counts.tolist())
+        x, w = ball_in_box(a, b, self.radius, inner, self._sliced(order, a, b))
         return self.centre + x, w
+
+    def _sliced(self, order: tuple[int, ...], a: FloatArray, b: FloatArray, extra: int = 0) -> list[int]:
+        """Points along each axis of slices between two corners, given from the centre."""
+        counts = points_for_phase(bandwidth_of(order) * (b - a) / self.side) + _SLICED + extra
+        if self.inner_radius is not None:
+            around = min(int(points_for_ratio(self.radius / self.inner_radius)), _MOST_SLICED[self.dimension])
+            counts = np.maximum(counts, around + _SLICED + extra)
+        counted: list[int] = counts.tolist()
+        return counted
 
     def _phase(self, order: Order) -> float:
         return float(bandwidth_of(per_axis("order", order, self.dimension)).max())
 
-    def _radial(self, n: int) -> tuple[FloatArray, FloatArray]:
+    def _radial(self, phase: float) -> tuple[FloatArray, FloatArray]:
         """Radii and weights for r^(d-1) dr, the weights summing to one."""
         d, R, inner = self.dimension, self.radius, self.inner_radius
         if inner is None:
-            t, w = roots_jacobi(n, 0, d - 1)
+            t, w = roots_jacobi(int(points_for_phase(0.5 * phase)), 0, d - 1)
             return frozen(0.5 * R * (1.0 + t)), frozen(w * (d / 2.0**d))
-        # One point more pays for the factor r^(d-1).
-        t, w = np.polynomial.legendre.leggauss(n + 1)
-        r = inner + 0.5 * (R - inner) * (1.0 + t)
-        w = 0.5 * (R - inner) * w * r ** (d - 1)
+        # Around a small hole in rings that widen outwards: log r and powers of 1 / r are smooth in each.
+        rings = max(1, math.ceil(math.log(R / inner) / math.log(_WIDENING)))
+        spare = _IN_RING if rings > 1 else 1  # one point pays for the factor r^(d-1)
+        edges = np.geomspace(inner, R, rings + 1)
+        radii, weights = [], []
+        for a, b in itertools.pairwise(edges):
+            t, w = np.polynomial.legendre.leggauss(int(points_for_phase(phase * (b - a) / (2.0 * R))) + spare)
+            radii.append(a + 0.5 * (b - a) * (1.0 + t))
+            weights.append(0.5 * (b - a) * w * radii[-1] ** (d - 1))
         surface = 2.0 * math.pi if d == 2 else 4.0 * math.pi
-        return frozen(r), frozen(w * (surface / self.volume))
+        return frozen(np.concatenate(radii)), frozen(np.concatenate(weights) * (surface / self.volume))
 
     def _directions(self, phase: float) -> tuple[FloatArray, FloatArray]:
         """Unit vectors (m, d) and weights (m,) summing to one.

@@ -175,6 +175,9 @@ class Window(Table, sort="window is"):
 
     __slots__ = ()
 
+    #: Whether it matters around a hole or at a wall only, so that features times it resolve nothing finer elsewhere.
+    local: ClassVar[bool] = False
+
     @property
     @abstractmethod
     def extra_order(self) -> int:
@@ -297,6 +300,15 @@ class Crossing(Shown):
     direction: float
     part: str
     reach: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RoundHole(Shown):
+    """A round hole in a domain: its centre (d,), its radius, and the boundary parts around it."""
+
+    centre: FloatArray
+    radius: float
+    parts: frozenset[str]
 
 
 class Domain(Table, sort="domain is"):
@@ -537,6 +549,10 @@ class Domain(Table, sort="domain is"):
 
     def reentrant_corners(self) -> tuple[Corner, ...]:
         """Vertices of a planar domain with an interior angle above pi; empty where there are none."""
+        return ()
+
+    def round_holes(self) -> tuple[RoundHole, ...]:
+        """Holes that are circles or spheres, also where straight edges stand for a circle."""
         return ()
 
     def crossings(self, normal: FloatArray, level: float) -> tuple[Crossing, ...]:

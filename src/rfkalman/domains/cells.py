@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..core.checks import FloatArray
 from ..core.show import Shown
-from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, Rule, Wedge, raised
+from .base import BoundaryRule, Breaks, Corner, Crossing, Domain, Order, RoundHole, Rule, Wedge, raised
 from .pieces import SimplexPieces, cut_at, simplices_within
 from .rules import (
     CROWDED,
@@ -27,6 +27,7 @@ from .rules import (
     halvings_for,
     least_share,
     points_for_phase,
+    points_for_spread,
     shape_functions,
     simplex_volumes,
     stretch_for,
@@ -43,6 +44,8 @@ _STRAIGHT_CURVED = 0.05
 _GRADED_FROM = math.pi + 0.2
 #: Bits of their place that the smallest edges at a singular vertex must leave for their size.
 _SPARE_BITS = 11
+#: A hole is round if its vertices, so many at least, lie this close to a circle, with no edge longer than this (radii).
+_FEWEST_AROUND, _ROUND, _LONGEST_CHORD = 12, 0.02, 0.6
 #: Points per direction that a curved map adds to what the phase calls for.
 _CURVED_EXTRA = 2
 #: Times that curved cells are cut before they count as straight where a box cuts them: edges then stand off by 1/64 of
@@ -137,6 +140,10 @@ class CellDomain(Domain):
         """
         return tuple(corner for _, corner in self._corners())
 
+    def round_holes(self) -> tuple[RoundHole, ...]:
+        found = (_round_hole(ring) for ring in self._outline())
+        return tuple(hole for hole in found if hole is not None)
+
     def crossings(self, normal: FloatArray, level: float) -> tuple[Crossing, ...]:
         if self.curved:
             return ()
@@ -190,7 +197,7 @@ class CellDomain(Domain):
         """Collapsed Gauss rules cell by cell, each with the points per direction that its size calls for.
 
         The cells of a polygon are the triangles of a constrained Delaunay triangulation. Straight
-        triangles are cut in four until forty points per direction carry the features that ask for
+        triangles are cut in four until 64 points per direction carry the features that ask for
         ``order`` points per axis of the bounding box. Those at a re-entrant corner are halved towards it,
         until they have 2^-20 of the domain's size, for integrands like r^(2 pi / omega - 2). Each costs
         about a thousand points; ``graded=False`` leaves that out. Second-order cells are integrated
@@ -220,9 +227,10 @@ class CellDomain(Domain):
                     sharp[(nodes == vertex).all(axis=2)] = halvings
             for at, power in self._approached(nodes, singular):
                 sharp[at] = -stretch_for(power)
-            groups = triangle_groups(nodes, sharp, wave, extra, self._digits)
+            groups = triangle_groups(nodes, sharp, wave, extra, self._centres(), self._digits)
         else:
-            groups = self._curved_groups(nodes, self._counts(nodes, wave) + extra, singular)
+            counts = np.maximum(self._counts(nodes, wave), points_for_spread(nodes, self._centres()))
+            groups = self._curved_groups(nodes, counts + extra, singular)
         return cell_rule(groups, self.lower, self.volume)
 
     @property
@@ -251,6 +259,10 @@ class CellDomain(Domain):
             rule = tipped_triangle((int(counts[i]),), int(depths[i, k]), 0, least)
             groups.append(Group(nodes[i : i + 1, [*turn, *(3 + t for t in turn)]], *rule))
         return groups
+
+    def _centres(self) -> FloatArray:
+        """Centres of the round holes relative to ``lower``, (n, d)."""
+        return np.array([hole.centre - self.lower for hole in self.round_holes()]).reshape(-1, self.dimension)
 
     def check_quadrature(self, order: Order, breaks: Breaks | None = None) -> Rule:
         return self.quadrature(raised(order), breaks, extra=2)
@@ -314,7 +326,7 @@ class CellDomain(Domain):
         cells = self.pieces().take(near)
         for _ in range(_FLATTENINGS if self.curved else 0):
             cells = cells.split()
-        return simplices_within(cells.corners(), self.lower, lower, upper, self.wave(order))
+        return simplices_within(cells.corners(), self.lower, lower, upper, self.wave(order), self._centres())
 
 
 def uniform_barycentric(rng: np.random.Generator, n: int, d: int) -> FloatArray:
@@ -378,6 +390,23 @@ def _free_cut(rings: Sequence[Ring], vertex: FloatArray, direction: float, angle
         if not (crossed & ahead).any():
             return float(cut)
     return None
+
+
+def _round_hole(ring: Ring) -> RoundHole | None:
+    """The circle through the vertices of a ring, if they lie on one, close together, and the domain around it."""
+    x, along = ring.vertices, ring.leaving
+    twice_area = float((x[:, 0] * np.roll(x[:, 1], -1) - x[:, 1] * np.roll(x[:, 0], -1)).sum())
+    if len(x) < _FEWEST_AROUND or twice_area > 0.0:
+        return None
+    middle = x.mean(axis=0)
+    y = x - middle
+    # |y|^2 = 2 c . y + (radius^2 - |c|^2) on a circle around c.
+    (cx, cy, rest), *_ = np.linalg.lstsq(np.column_stack([2.0 * y, np.ones(len(y))]), np.square(y).sum(axis=1))
+    radius = math.sqrt(max(rest + cx * cx + cy * cy, 0.0))
+    off = np.abs(np.linalg.norm(y - (cx, cy), axis=1) - radius).max()
+    if off > _ROUND * radius or np.linalg.norm(along, axis=1).max() > _LONGEST_CHORD * radius:
+        return None
+    return RoundHole(middle + (cx, cy) + (ring.shown[0] - x[0]), radius, frozenset(ring.labels))
 
 
 def _straight_sides(ring: Ring) -> list[tuple[FloatArray, FloatArray, str]]:

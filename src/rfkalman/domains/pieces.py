@@ -20,7 +20,17 @@ import numpy as np
 from ..core.checks import FloatArray, IntArray
 from ..core.pieces import grid_points, row_blocks
 from .base import Rule
-from .rules import cell_phases, children, determinants, gauss, points_for_phase, reference_rule, shape_functions
+from .rules import (
+    MOST,
+    cell_phases,
+    children,
+    determinants,
+    gauss,
+    points_for_phase,
+    points_for_spread,
+    reference_rule,
+    shape_functions,
+)
 
 Function = Callable[[FloatArray], FloatArray]
 
@@ -344,9 +354,12 @@ def cut_at(v: FloatArray, breaks: Sequence[Sequence[float]]) -> tuple[FloatArray
 
 
 def simplices_within(
-    v: FloatArray, origin: FloatArray, lower: FloatArray, upper: FloatArray, wave: FloatArray
+    v: FloatArray, origin: FloatArray, lower: FloatArray, upper: FloatArray, wave: FloatArray, centres: FloatArray
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Points and plain weights in the part of simplices between two corners; None where they fill the box."""
+    """Points and plain weights in the part of simplices between two corners; None where they fill the box.
+
+    ``centres`` (n, d), from the origin, are those of round holes.
+    """
     v = clipped(v, lower - origin, upper - origin)
     if not len(v):
         return np.empty((0, len(lower))), np.empty(0)
@@ -354,7 +367,8 @@ def simplices_within(
     if filled >= (1.0 - 1e-12) * float((upper - lower).prod()):
         return None
     pieces = SimplexPieces.of(v, origin)
-    x, w = pieces.rule(pieces.counts(wave))
+    around = min(int(points_for_spread(v, centres).max(initial=0)), MOST)
+    x, w = pieces.rule((max(*pieces.counts(wave), around),))
     return x.reshape(-1, len(lower)), w.ravel()
 
 
@@ -411,6 +425,9 @@ def ball_in_box(
             continue
         for x, wx in zip(t.tolist(), w.tolist(), strict=True):
             far, near = (math.sqrt(max(r * r - x * x, 0.0)) for r in (outer, inner))
+            if inner > 0.0:
+                # Cut beside a hole too: 1 / r is steepest where the slice passes it.
+                near = max(near, 1e-13 * far)
             y, wy = ball_in_box(lower[1:], upper[1:], far, near, counts[1:])
             points.append(np.column_stack([np.full(len(wy), x), y]))
             weights.append(wx * wy)

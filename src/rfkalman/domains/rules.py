@@ -33,7 +33,7 @@ EDGES: dict[int, tuple[tuple[int, int], ...]] = {
 #: Points per direction that every cell gets.
 FEWEST = 6
 #: Points per direction above which a straight triangle is cut in four instead.
-MOST = 40
+MOST = 64
 #: Triangles at a re-entrant corner are halved towards it until they have this power of 1/2 of the domain's size.
 #: What the last ones miss of an energy r^(4/3) shows in eigenvalues: 1e-7 of the L-shape's 9.64 at 14, 1e-9 at 20.
 HALVINGS = 20
@@ -46,6 +46,12 @@ _DIGITS = 64.0
 #: Points across a graded triangle beyond those of its phase: a power of the distance to its vertex is no polynomial
 #: along the opposite edge.
 _ACROSS = 4
+#: The same across narrow triangles, where waves are multiplied by a window.
+_NARROW = 2
+#: Triangles are slim if their shortest edge has less than this share of the phase.
+_SLIM = 0.2
+#: What log r leaves in a cell beside a hole is exp(-2 times this).
+_SPREAD = 18.0
 
 
 # -- how many points ---------------------------------------------------------------------------------------------------
@@ -66,6 +72,31 @@ def points_for_phase(half_phase: ArrayLike) -> IntArray:
     # Far out the bound grows by 4 / e per point, so this table is long enough for every phase asked about.
     n = np.arange(FEWEST, int(phase.max(initial=0.0)) + 64)
     return np.asarray(FEWEST + np.searchsorted(largest_phase(n), phase), dtype=np.int64)
+
+
+def points_for_spread(nodes: FloatArray, centres: FloatArray) -> IntArray:
+    """Points per direction with which cells (m, k, d) carry log r and powers of 1 / r around centres (n, d) of holes.
+
+    On a line from r to q r the remainder of n points is about rho^(-2 n), rho = (sqrt(q) + 1) / (sqrt(q) - 1).
+    """
+    counts = np.zeros(len(nodes))
+    for centre in centres:
+        near, far = _span(nodes, centre)
+        counts = np.maximum(counts, points_for_ratio(far / near))
+    return np.asarray(counts, dtype=np.int64)
+
+
+def points_for_ratio(q: ArrayLike) -> IntArray:
+    """The same on lines between radii of these ratios."""
+    root = np.sqrt(np.maximum(q, 1.0 + 1e-6))
+    return np.asarray(np.ceil(_SPREAD / np.log((root + 1.0) / (root - 1.0))), dtype=np.int64)
+
+
+def _span(nodes: FloatArray, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The smallest and largest distance of cells (m, k, d) from a point, at vertices and middles of edges, (m,)."""
+    middles = [0.5 * (nodes[:, a] + nodes[:, b]) for a, b in EDGES[nodes.shape[2]]]
+    r = np.linalg.norm(np.concatenate([nodes, np.stack(middles, axis=1)], axis=1) - centre, axis=2)
+    return np.maximum(r.min(axis=1), 1e-6 * r.max()), r.max(axis=1)
 
 
 def largest_phase(n: Any) -> FloatArray:
@@ -349,7 +380,7 @@ def grouped(nodes: FloatArray, t: int, counts: IntArray) -> list[Group]:
 
 
 def triangle_groups(
-    triangles: FloatArray, singular: IntArray, wave: FloatArray, extra: int, digits: float = 0.0
+    triangles: FloatArray, singular: IntArray, wave: FloatArray, extra: int, centres: FloatArray, digits: float = 0.0
 ) -> list[Group]:
     """Straight triangles (m, 3, 2) refined until no rule is too long, and graded towards singular vertices.
 
@@ -363,15 +394,19 @@ def triangle_groups(
         Half phase per unit of length along each axis.
     extra : int
         Points per direction beyond what the phase calls for.
+    centres : (n, 2) array
+        Of round holes: towards small ones triangles are refined.
     digits : float
         The last digit of coordinates.
     """
     size = float(np.ptp(triangles, axis=(0, 1)).max())
     while True:
         phases = cell_phases(triangles, wave)
-        counts = points_for_phase(phases)
+        counts, spread = points_for_phase(phases), points_for_spread(triangles, centres)
+        across = _shortest_phase(triangles, wave)[0]
         # A graded rule approaches one vertex only; a triangle with two of them is shared out first.
         cut = (counts > MOST) | ((singular != 0).sum(axis=1) > 1)
+        cut |= spread > np.where(across < _SLIM * phases, MOST, MOST // 3)
         if not cut.any():
             break
         # Three quarters keep one vertex each, and with it its flag.
@@ -379,7 +414,7 @@ def triangle_groups(
         triangles = np.concatenate([triangles[~cut], *children(triangles[cut]).transpose(1, 0, 2, 3)])
         singular = np.concatenate([singular[~cut], *flags])
     plain = ~(singular != 0).any(axis=1)
-    groups = grouped(triangles[plain], 2, counts[plain] + extra)
+    groups = _plain_groups(triangles[plain], np.maximum(counts, spread)[plain], wave, extra)
     # Turned so that the corner is the vertex towards which the rule is graded.
     shift = (np.argmax(singular[~plain] != 0, axis=1)[:, None] + np.arange(1, 4)) % 3
     turned = np.take_along_axis(triangles[~plain], shift[:, :, None], axis=1)
@@ -403,6 +438,25 @@ def triangle_groups(
         layers = points_for_phase(largest_phase(n) * 0.5 ** np.arange(depth + 1)) + extra
         groups.append(Group(turned[chosen], *graded_triangle(tuple(layers.tolist()))))
     return groups
+
+
+def _plain_groups(triangles: FloatArray, counts: IntArray, wave: FloatArray, extra: int) -> list[Group]:
+    """Triangles by the points along them and across: a narrow one, at a short edge of a round hole, has few across."""
+    phase, apex = _shortest_phase(triangles, wave)
+    across = np.minimum(points_for_phase(phase) + _NARROW, counts)
+    # The vertex opposite to the shortest edge comes last: the rule is collapsed onto it.
+    turned = np.take_along_axis(triangles, ((apex[:, None] + np.arange(1, 4)) % 3)[:, :, None], axis=1)
+    groups = []
+    for n, m in np.unique(np.stack([counts, across], axis=1), axis=0).tolist():
+        nodes = (triangles if m == n else turned)[(counts == n) & (across == m)]
+        groups.append(Group(nodes, *_collapsed([gauss(n + extra, 1), gauss(m + extra, 0)])))
+    return groups
+
+
+def _shortest_phase(triangles: FloatArray, wave: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The half phase along the shortest edge of each triangle, and the vertex opposite to it, (m,)."""
+    phases = np.stack([cell_phases(triangles[:, edge], wave) for edge in ([1, 2], [2, 0], [0, 1])], axis=1)
+    return phases.min(axis=1), np.argmin(phases, axis=1)
 
 
 #: Simplices that a cut at the middles of all edges leaves, by vertices and then middles in the order of ``EDGES``: one

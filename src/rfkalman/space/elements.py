@@ -22,6 +22,7 @@ from ..core.pieces import row_blocks
 from ..core.show import Shown
 from ..domains import Box
 from ..domains.cells import CellDomain
+from ..features.base import FeatureMap
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from .space import WhitenedSpace
@@ -30,6 +31,8 @@ from .space import WhitenedSpace
 _ACROSS = {1: 400, 2: 28}
 #: Modes that are compared.
 _MODES = {1: 24, 2: 40}
+#: Elements between two cuts.
+_FEWEST = 4
 #: Steps of the L-stable scheme of second order over the time that is compared.
 _STEPS = 64
 #: 1 - 1 / sqrt 2.
@@ -50,7 +53,7 @@ def element_error(space: WhitenedSpace, columns: FloatArray, after: FloatArray, 
     ``columns`` (r, p) are coefficients of the fields at the start, ``after`` (r, p) those a time ``t`` later; held
     values count as zero, sources as absent.
     """
-    found = _assembled(space.pde)
+    found = _assembled(space.pde, space.features)
     x = np.clip(found.basis.doflocs.T[found.free], space.pde.domain.lower, space.pde.domain.upper)
     inside = np.asarray(space.pde.domain.contains(x), dtype=np.bool_)
     Psi = np.zeros((len(x), space.rank))
@@ -90,7 +93,7 @@ class ElementModes(Shown):
 
 def element_modes(space: WhitenedSpace) -> ElementModes:
     """The slowest modes of a symmetric equation beside the directions of a space."""
-    found, frame, r = _assembled(space.pde), space.frame, space.rank
+    found, frame, r = _assembled(space.pde, space.features), space.frame, space.rank
     free, basis, volume = found.free, found.basis, space.pde.domain.volume
     M, K = (A[free][:, free] for A in (found.M, found.K))
     count = min(_MODES[space.dimension], len(free) - 2)
@@ -125,12 +128,12 @@ class _Assembled(Shown):
     free: Any
 
 
-def _assembled(pde: LinearPDE) -> _Assembled:
+def _assembled(pde: LinearPDE, features: FeatureMap) -> _Assembled:
     import skfem as fem
     from skfem.helpers import dot, grad
 
     d = pde.domain.dimension
-    mesh, element = _mesh(pde)
+    mesh, element = _mesh(pde, features)
     basis = fem.Basis(mesh, element, intorder=4)
 
     def at(w: Any, values: Any) -> Any:
@@ -158,8 +161,11 @@ def _assembled(pde: LinearPDE) -> _Assembled:
     return _Assembled(basis, M, K, np.setdiff1d(np.arange(basis.N), sorted(held)))
 
 
-def _mesh(pde: LinearPDE) -> tuple[Any, Any]:
-    """A mesh of the domain that is not aligned with what nobody declared, and its quadratic element."""
+def _mesh(pde: LinearPDE, features: FeatureMap) -> tuple[Any, Any]:
+    """A mesh of the domain that is not aligned with what nobody declared, and its quadratic element.
+
+    It is finer where the quadrature of features is cut: in the layer of an outflow elements must be small too.
+    """
     import skfem as fem
 
     domain, n = pde.domain, _ACROSS[pde.domain.dimension]
@@ -167,9 +173,9 @@ def _mesh(pde: LinearPDE) -> tuple[Any, Any]:
         lines = []
         for axis, (a, b) in enumerate(zip(domain.lower, domain.upper, strict=True)):
             count = max(8, math.ceil(n * domain.side[axis] / domain.side.max()))
-            cuts = [] if pde.breaks is None else [v for v in pde.breaks[axis] if a < v < b]
-            ends = [a, *cuts, b]
-            shares = [max(2, round(count * (q - p) / (b - a))) for p, q in pairwise(ends)]
+            cuts = {*features.kinks[axis].tolist(), *([] if pde.breaks is None else pde.breaks[axis])}
+            ends = [a, *sorted(v for v in cuts if a < v < b), b]
+            shares = [max(_FEWEST, round(count * (q - p) / (b - a))) for p, q in pairwise(ends)]
             pieces = [np.linspace(p, q, k + 1) for (p, q), k in zip(pairwise(ends), shares, strict=True)]
             lines.append(np.unique(np.concatenate(pieces)))
         if domain.dimension == 1:

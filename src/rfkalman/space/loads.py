@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.checks import FloatArray
-from ..core.errors import QuadratureError, QuadratureWarning, SpaceWarning
+from ..core.errors import QuadratureError, QuadratureWarning, SourceWarning
 from ..core.show import Shown
 from ..domains import BoundaryRule, Rule
 from ..domains.pieces import Refinement
@@ -101,8 +101,7 @@ class SourceLoad:
             f = np.stack([source_at(x, t) for t in times])
             load += f @ weighted
             square += np.square(f) @ w
-        if rule is not self._rule:
-            self._warn_if_unresolved(times, np.square(load).sum(axis=1), square)
+        self._warn_if_unresolved(times, np.square(load).sum(axis=1), square)
         return load
 
     def _warn_if_unresolved(self, times: list[float], held: FloatArray, square: FloatArray) -> None:
@@ -219,7 +218,7 @@ def warn_if_unresolved(
             f"the space holds only {100 * share:.0f} % of {name}: it resolves nothing narrower than about "
             f"{space.report().resolution:.2g}, and near the source the field is smeared over about that, which no "
             "standard deviation shows. Its total is kept. Spread the source, or use a smaller length_scale.",
-            SpaceWarning,
+            SourceWarning,
         )
 
 

@@ -150,6 +150,7 @@ class SpaceReport(Told):
     @property
     def noticed(self) -> list[tuple[type[RFKalmanWarning], str]]:
         """The same with the kind of each; those of a kind of their own are Python warnings too."""
+        finer = max(self.peclet, 1.0) ** 1.2  # as measured: the highest eigenvalues grow more slowly than waves shorten
         conditions: list[tuple[bool, type[RFKalmanWarning], str]] = [
             (self.eta > 1e-3, QuadratureWarning, f"eta {self.eta:.1e} is visible: raise order or mass_floor"),
             (
@@ -199,9 +200,12 @@ class SpaceReport(Told):
                 "(inflow wants Robin with a coefficient of at least -b.n / 2)",
             ),
             (
-                self.peclet > 1.0,
+                # Features of an outflow are as thin as its layer, and have a number of one by themselves.
+                self.peclet > (2.0 if any("outflow" in text for text in self.added) else 1.0),
                 PecletWarning,
-                "advection dominates the smallest scale kept: use a smaller length_scale and more features",
+                f"advection dominates the smallest scale kept, {self.resolution:.2g}, with a Peclet number of "
+                f"{self.peclet:.2g}: a length_scale {finer:.2g} times smaller with about "
+                f"{self.n_features * finer**self.dimension:.2g} features brings it to about 1",
             ),
         ]
         return [(kind, text) for holds, kind, text in conditions if holds]

@@ -30,6 +30,8 @@ from ..domains.base import require_inside
 from ..domains.pieces import Refinement
 from ..features.base import FeatureMap
 from ..features.enrichments.jumps import without_angles
+from ..features.enrichments.narrow_sources import AroundSource
+from ..features.wrappers import Windowed
 from ..physics.coefficients import scaled
 from ..physics.conditions import Dirichlet, TimeSeries, Unknown
 from ..physics.pde import LinearPDE
@@ -107,8 +109,13 @@ class Basis(Shown):
         return galerkin.project(values, self.features, self.transform, rule, self.memory)
 
     def share_of(self, shape: Shape, projected: FloatArray) -> float:
-        """How much of the mean square of a shape its projection holds; near 1 for one that the space resolves."""
+        """How much of the mean square of a shape its projection holds; near 1 for one that the space resolves.
+
+        1 where features were added that hold what a narrow source makes, though not the source itself.
+        """
         if isinstance(shape, Bump):
+            if _follows(self.features, shape):
+                return 1.0
             return float(projected @ projected / (shape.square / self.pde.domain.volume))
 
         def squared(x: FloatArray) -> FloatArray:
@@ -454,6 +461,13 @@ class WhitenedSpace(Basis):
             added=list(self.added),
             notes=list(getattr(self.pde.domain, "notes", ())),
         )
+
+
+def _follows(features: FeatureMap, bump: Bump) -> bool:
+    """Whether there are features around this source."""
+    window = features.window if isinstance(features, Windowed) else None
+    own = isinstance(window, AroundSource) and window.follows(bump)
+    return own or any(_follows(part, bump) for part in features.nested.values())
 
 
 def diagonalised(space: WhitenedSpace) -> WhitenedSpace:

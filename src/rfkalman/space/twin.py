@@ -18,12 +18,12 @@ import numpy as np
 from ..core.checks import FloatArray, frozen
 from ..core.show import Shown
 from ..features import GaussianRFF, PeriodicRFF, Recipe, bubble
-from ..features.base import FeatureSum, predicted_rank
+from ..features.base import FeatureMap, FeatureSum, predicted_rank
 from ..features.enrichments import enriched
 from ..features.enrichments.base import size_of
 from ..features.enrichments.jumps import without_angles
 from ..features.fourier import lattice_size
-from ..features.wrappers import Mixed
+from ..features.wrappers import Mixed, Windowed
 from ..physics.conditions import Periodic
 from .galerkin import block_rows, least_memory
 from .space import Basis, WhitenedSpace
@@ -70,13 +70,22 @@ def twin_of(space: WhitenedSpace, draw: int = 0, rank: float = 0.0) -> Twin:
     of the space's own: a small space of a rough field has a small twin, which cannot hold the field either.
     """
     times = _RICHER if draw == 0 else _RICHEST
-    least = max(times * space.rank, space.rank + _AT_LEAST)
+    waves = space.rank * _everywhere(space.features) / space.features.n_features
+    least = max(times * waves, space.rank + _AT_LEAST)
     aim = min(max(least, rank), max(_AT_MOST, 1.5 * space.rank))
     key = ("twin", draw) if aim <= least else ("twin", draw, aim)
     if key not in space._kept:
         space._kept[key] = _richer(space, draw, aim)
     found: Twin = space._kept[key]
     return found
+
+
+def _everywhere(features: FeatureMap) -> int:
+    """How many features are not bound to a hole or a wall."""
+    if isinstance(features, Windowed) and features.window.local:
+        return 0
+    inner = features.nested.values()
+    return sum(map(_everywhere, inner)) if features.kind in ("sum", "window") else features.n_features
 
 
 def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:

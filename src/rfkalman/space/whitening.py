@@ -26,6 +26,7 @@ from ..features.base import FeatureMap, FeatureSum, Recipe, predicted_rank
 from ..features.enrichments import enriched
 from ..features.enrichments.corners import uncovered
 from ..features.enrichments.jumps import AngleMap, jump_angles, said_of, without_angles
+from ..features.wrappers import Windowed
 from ..physics.conditions import Dirichlet, Periodic
 from ..physics.pde import LinearPDE
 from . import galerkin
@@ -45,6 +46,9 @@ TRACE_EPS = 1e-2
 #: Where straight edges stand for a curve, a field that vanishes on the curve has a trace of its slope times the height
 #: of the chords. This many heights times the fastest wave number keep it: 64-gon, 120 to 500 waves, 3e-2 -> 5e-5.
 _CHORDS, _LARGEST_EPS = 8.0, 0.3
+#: Around a hole fields vary over its radius, and so this many heights over the radius count there, within these bounds;
+#: holes of 32 to 256 edges, 0.05 to 0.3 of the domain: 2e-2 -> 2e-5.
+_HOLE_CHORDS, _HOLE_EPS = 160.0, (0.2, 0.6)
 #: Mass eigenvalues below this fraction of the largest are rounding noise, whatever the floor says.
 NOISE_LEVEL = 1e-20
 #: Re-entrant corners milder than this (radians beyond pi) are what straight edges make of a round hole.
@@ -147,7 +151,8 @@ def whiten(
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
     enrich : bool
         Add to a recipe what the problem declares and smooth features cannot follow: kinks at interfaces, corners,
-        holes, values that jump between parts. The report lists what was added and why. A bound feature map is taken as it is.
+        holes, values that jump between parts, layers of outflow. The report lists what was added and why. A bound
+        feature map is taken as it is.
 
     Examples
     --------
@@ -232,7 +237,7 @@ def whiten(
     strengths, rows, eps, r = np.zeros(0), np.zeros((0, 0)), 0.0, T.shape[1]
     held: dict[str, BoundaryRule] = {}
     if traced:
-        eps = _usual_trace(domain, traced, counts) if trace_eps is None else as_number("trace_eps", trace_eps)
+        eps = _usual_trace(domain, traced, counts, bound) if trace_eps is None else as_number("trace_eps", trace_eps)
         if not 0.0 < eps < 1.0:
             raise ValueRangeError(f"trace_eps must lie in (0, 1), such as 1e-2: it is an rms trace; got {eps:g}.")
         held = boundary_rules(domain, traced, counts, lines, singular)
@@ -355,14 +360,24 @@ def _require_conforming(
     return traced
 
 
-def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...]) -> float:
+def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...], features: FeatureMap) -> float:
     """The default of ``trace_eps``: larger where the held boundary is a curve drawn with straight edges."""
     fastest = float(domain.wave(counts).max())
-    return float(np.clip(_CHORDS * domain.chord_height(traced) * fastest, TRACE_EPS, _LARGEST_EPS))
+    eps = float(np.clip(_CHORDS * domain.chord_height(traced) * fastest, TRACE_EPS, _LARGEST_EPS))
+    for hole in domain.round_holes() if _has_hole_features(features) else ():
+        height = domain.chord_height(tuple(hole.parts)) / hole.radius
+        if height > 0.0 and hole.parts <= set(traced):
+            eps = max(eps, float(np.clip(_HOLE_CHORDS * height, *_HOLE_EPS)))
+    return eps
 
 
 def _has_corner_features(features: FeatureMap) -> bool:
     return features.kind == "corner" or any(map(_has_corner_features, features.nested.values()))
+
+
+def _has_hole_features(features: FeatureMap) -> bool:
+    own = isinstance(features, Windowed) and features.window.kind == "hole"
+    return own or any(map(_has_hole_features, features.nested.values()))
 
 
 def _require_periodic(pde: LinearPDE, features: FeatureMap, part: str, partner: str) -> None:

@@ -56,6 +56,15 @@ class Surroundings(Shown):
         """How many smooth features there are."""
         return size_of(self.smooth)
 
+    @property
+    def rank(self) -> float:
+        """About how many directions they have."""
+        domain = self.pde.domain
+        known = self.smooth.finest(domain)
+        if known is None:
+            return float(self.count)
+        return min(float(self.count), predicted_rank(domain.side, known[1], _FLOOR))
+
     def waves(self, share: float, *key: int) -> Recipe:
         """Smooth features like those that are there, ``share`` times as many, drawn from a stream of their own."""
         drawn: Recipe = reseeded(_resized(self.smooth, share), *key)
@@ -131,13 +140,6 @@ def size_of(recipe: Recipe) -> int:
     """How many features a recipe asks for, what is nested included; a constant is one."""
     own = (getattr(part, "n_features", 1 if isinstance(part, Constant) else 0) for part in _all_parts(recipe))
     return sum(int(np.prod(n)) for n in own)
-
-
-def rank_of(around: Surroundings) -> float:
-    """About how many directions the smooth features have."""
-    domain = around.pde.domain
-    known = around.smooth.finest(domain)
-    return float(around.count if known is None else min(around.count, predicted_rank(domain.side, known[1], _FLOOR)))
 
 
 def seed_of(recipe: Recipe) -> int:

@@ -20,7 +20,7 @@ from ...physics.conditions import Dirichlet, Periodic
 from ...physics.pde import LinearPDE
 from ..base import FeatureMap, Recipe, reseeded
 from ..corner import CornerMap, CornerRFF, Sector
-from .base import Addition, Enrichment, Surroundings, rank_of, seed_of
+from .base import Addition, Enrichment, Surroundings, seed_of
 
 #: Names the streams of these additions.
 _KEY = 72
@@ -58,7 +58,7 @@ class Corners(Enrichment):
 
 def _each(around: Surroundings, n_sectors: int) -> tuple[int, float]:
     """How many waves each of the sectors gets, and their scale: fewer and wider where there are many."""
-    n = round(min(max(_SHARE * rank_of(around) / n_sectors, _FEWEST), _MOST))
+    n = round(min(max(_SHARE * around.rank / n_sectors, _FEWEST), _MOST))
     return n, min(max(_SCALE / math.sqrt(n), 0.15), 0.3)
 
 

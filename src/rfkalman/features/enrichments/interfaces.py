@@ -28,7 +28,7 @@ from ...physics.conditions import Dirichlet, Periodic
 from ...physics.pde import LinearPDE
 from ..base import Recipe, RecipeSum
 from ..wrappers import Times
-from .base import Addition, Enrichment, Surroundings, rank_of
+from .base import Addition, Enrichment, Surroundings
 from .bends import InterfaceCorner, Kink, RegionBubble, Resistance, Within, box_sides
 
 #: Names the streams of these additions.
@@ -70,7 +70,7 @@ class _Part(Shown):
     factors: tuple[Window, ...]
 
     def addition(self, around: Surroundings, number: int) -> Addition:
-        n = max(1, round(self.share * rank_of(around)))
+        n = max(1, round(self.share * around.rank))
         parts: list[Recipe] = [
             Times(around.waves(n / around.count, _KEY, number, i), factor) for i, factor in enumerate(self.factors)
         ]
