@@ -241,7 +241,7 @@ def test_an_interface_that_the_quadrature_cannot_follow_is_said():
         pytest.warns(KinkWarning, match=r"x = 0\.2.*cannot be cut there"),
         pytest.warns(QuadratureWarning, match="on a second quadrature rule"),
     ):
-        space = rk.whiten(pde, rk.GaussianRFF(40, 0.5))
+        space = rk.whiten(pde, rk.GaussianRFF(120, 0.6))
     assert space.added == ()
 
 
