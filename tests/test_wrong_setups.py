@@ -59,7 +59,7 @@ def started(space: rk.WhitenedSpace, prior: object = None) -> rk.Assimilator:
     return rk.Assimilator(space, prior=prior or rk.isotropic(1.0))
 
 
-# -- the set-ups: with the fault, or without -----------------------------------------------------------------------------
+# -- the set-ups: with the fault, or without ---------------------------------------------------------------------------
 
 
 def smooth_features(wrong: bool) -> None:
@@ -107,7 +107,7 @@ def insulated_corner(wrong: bool) -> float:
 
 def narrow_source(wrong: bool) -> float:
     """A known source 0.01 wide in the middle of a held square: the steady field there, by its double sine series."""
-    width = 0.01 if wrong else 0.1
+    width = 0.01 if wrong else 0.15
 
     def source(x: np.ndarray, t: float) -> np.ndarray:
         return np.exp(-np.square(x - 0.5).sum(axis=1) / (2.0 * width**2)) / (2.0 * math.pi * width**2)
@@ -325,10 +325,9 @@ def test_without_the_fault_the_same_set_up_is_right_and_silent(row):
 
 
 def test_bands_of_a_small_space_hold_a_rough_field():
-    """Rank 61 and fields of which it holds 60 %: 90 % bands held 21 % of such truths, drawn in sines from the law of the
-    prior itself, when they knew of the space alone. 12 truths, 10 batches of 24 moving sensors: the share over truths
-    has a standard error of 0.6 %, and what is held and what is not count as independent, which is worth 2 %. The
-    control is the belief without what the space cannot hold."""
+    """Rank 61, and fields of which it holds 62 %. The truths are drawn in sines from the law of the prior itself; 12 of
+    them, read by 24 moving sensors in 10 batches, are inside 90 % bands to 89.4 +- 1.4 % (the error is over truths, and
+    the bounds are three of it). The control knows of the space alone: 67 %."""
     k, length, noise = 0.1, 0.05, 0.01
     space = rk.whiten(rk.Heat(SQUARE, k), waves(150, 0.25))
     assert space.rank == 61

@@ -232,4 +232,4 @@ class NoiseWarning(RFKalmanWarning):
 
 
 class MisfitWarning(RFKalmanWarning):
-    """The first readings lie far from all that the model expects: another unit, a wrong prior mean, too narrow a prior."""
+    """The first readings lie far from all that the model expects: another unit, or a prior that is none."""

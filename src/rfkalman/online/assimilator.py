@@ -425,8 +425,8 @@ def first_doubts(
     if far.size and float(np.median(far)) > _FAR:
         low, high = float(readings[here].min()), float(readings[here].max())
         yield (
-            f"the first readings, {low:.4g} to {high:.4g}, lie about {np.median(far):.0f} standard deviations from what "
-            f"the model expects ({expected[here].min():.4g} to {expected[here].max():.4g}, give or take "
+            f"the first readings, {low:.4g} to {high:.4g}, lie about {np.median(far):.0f} standard deviations from "
+            f"what the model expects ({expected[here].min():.4g} to {expected[here].max():.4g}, give or take "
             f"{np.hypot(claimed, noise)[here].max():.2g}): are they in another unit, is the prior's mean missing, or "
             "its std too small? All that follows is drawn towards what the model believes.",
             MisfitWarning,
