@@ -429,6 +429,7 @@ class WhitenedSpace(Basis):
             stiffness_low=[float(v) for v in spectrum[:4]],
             stiffness_high=float(spectrum[-1]),
             growth=max(0.0, -float(spectrum[0])) if -float(spectrum[0]) > 1e-9 * float(spectrum[-1]) else 0.0,
+            inflow=self.health.get("inflow", 0.0),
             leverage=leverage,
             field_std=float(np.sqrt(r)),
             field_std_peak=float(np.sqrt(leverage)),

@@ -241,7 +241,7 @@ def whiten(
     edges = boundary_rules(domain, exchanging, counts, lines)
     assembly = galerkin.assemble(pde, bound, T, rule, memory, edges)
     health = _measure(pde, bound, T, assembly, check, eta, memory, edges, r)
-    health["mixed_corners"] = float(_mixed_corners(pde))
+    health |= {"mixed_corners": float(_mixed_corners(pde)), "inflow": _inflow(pde)}
     health |= {"trace_eps": eps, "conforming": float(not nonconforming)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
@@ -339,6 +339,23 @@ def _mixed_corners(pde: LinearPDE) -> int:
     """Joints of a held and a free part at an angle above a right one, where the field goes like r^(pi / (2 angle))."""
     held = {name for name, condition in pde.conditions.items() if isinstance(condition, Dirichlet)}
     return sum(angle > 0.5 * np.pi + _MILD_CORNER and len(names & held) == 1 for _, angle, names in pde.domain.joints())
+
+
+def _inflow(pde: LinearPDE) -> float:
+    """What pumps energy in through free walls: the largest -(coefficient + b.n / 2) of the form b . grad u, a speed.
+
+    The conservative form lets nothing through a free wall.
+    """
+    if pde.conservative:
+        return 0.0
+    most = fastest = 0.0
+    for name, condition in pde.conditions.items():
+        if not isinstance(condition, (Dirichlet, Periodic)):
+            for x, _, normal in pde.domain.boundary_rule(name, 24).blocks(_LOOK_ROWS):
+                b = pde.velocity_at(x)
+                most = max(most, float((-(condition.exchange or 0.0) - 0.5 * (b * normal).sum(axis=1)).max()))
+                fastest = max(fastest, float(np.abs(b).max()))
+    return most if most > 1e-9 * fastest else 0.0
 
 
 def _has_corner_features(features: FeatureMap) -> bool:
