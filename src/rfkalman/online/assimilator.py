@@ -330,8 +330,11 @@ class Assimilator(Shown):
         return filter_.analyse(belief, obs, y)
 
     def _usual_std(self, belief: Gaussian) -> float:
-        """The rms standard deviation of the field over its domain, of what a belief is about; 0 where it is not."""
-        if not isinstance(self.model, Model):
+        """The rms standard deviation of the field over its domain where walls are held by splitting off traces; else 0.
+
+        A window makes a wall exactly zero, and a small std is then that of a place inside, near a corner for instance.
+        """
+        if not isinstance(self.model, Model) or not self.model.space.strengths.size:
             return 0.0
         space = self.model.space
         return math.sqrt(float(np.square(belief.root[: space.rank]).sum()) / space.pde.domain.volume)
