@@ -85,7 +85,7 @@ def main() -> None:
 
     block = rk.Box([0.0, 0.0, 0.0], SIDES)
     pde = rk.Heat(block, diffusion=DIFFUSIVITY, boundary=rk.Robin(EXCHANGE, AIR))
-    space = rk.whiten(pde, rk.Constant() + rk.GaussianRFF(350, length_scale=0.25, seed=1), 1e-7)
+    space = rk.whiten(pde, rk.Constant() + rk.GaussianRFF(450, length_scale=0.35, seed=1), 1e-14)
     print(space.report())
     # Offsets show in the readings of the sensor they belong to and nowhere else, so sensors need names.
     filt = rk.Assimilator(

@@ -118,8 +118,6 @@ def main() -> None:
     # A long domain with structures as long as it is wide: one length scale per axis.
     features = rk.Constant() + rk.GaussianRFF(320, length_scale=(0.35, 0.14), seed=3)
     space = rk.whiten(pde, features, 1e-9)
-    # The report's Peclet number sets the speed against the smallest diffusion, here that across the flow; along it,
-    # where the water goes, there is thirteen times more, so its warning can be let pass.
     print(space.report())
     filt = rk.Assimilator(
         space,

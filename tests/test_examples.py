@@ -20,9 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     # One BLAS thread: at these sizes a second one only waits.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-    # Three of them have few features on purpose (minutes otherwise) and say that the equation is followed to 1 to 4 %.
-    known = "ignore:the space strays from its own equation"
-    command = [sys.executable, "-W", "error", "-W", known, str(EXAMPLES / script), *arguments]
+    command = [sys.executable, "-W", "error", str(EXAMPLES / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, timeout=120)
 
 

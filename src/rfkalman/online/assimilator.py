@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.checks import FloatArray, as_nonnegative, as_number
-from ..core.errors import GapWarning, NoiseWarning, ShapeError, SpaceWarning, TimeError, ValueRangeError
+from ..core.errors import (
+    GapWarning,
+    MisfitWarning,
+    NoiseWarning,
+    RFKalmanWarning,
+    ShapeError,
+    SpaceWarning,
+    TimeError,
+    ValueRangeError,
+)
 from ..core.show import Shown
 from ..extensions.closure import Closure
 from ..filters import kalman
@@ -33,9 +42,15 @@ from ..space.space import WhitenedSpace
 from ..statespace.values import Gaussian, Observation
 from .readings import oldest
 
-#: A noise below this fraction of the readings' own size is probably a variance, or another unit.
-#: A sensor tells nothing where the model claims to know its reading to within this share of the noise.
+#: A sensor tells nothing where the model claims to know its reading to within this share of the noise;
 _KNOWN = 1e-4
+#: or to within a third of the noise and this share of the field's own std, as on a wall that is held by splitting off
+#: traces: 2e-5 to 6e-3 on the wall, 7e-3 to 0.1 a thousandth of the domain away from it.
+_HELD = 5e-3
+#: Half of the first readings further than this from what the model expects, in its own standard deviations: not one in
+#: 1e8 of a single reading. Kelvin for degrees Celsius is 55 with a prior of 5 degrees, Fahrenheit 10.
+_FAR = 6.0
+#: A noise below this fraction of the readings' own size is probably a variance, or another unit.
 _SUSPICIOUS_NOISE = 1e-5
 
 
@@ -284,7 +299,8 @@ class Assimilator(Shown):
             later = self._rewind(when)
             self._move(when)
             if self._used == 0:
-                for text, kind in unread(self._moments[-1].left, obs, functional.ids, when - self.model.start):
+                gap, belief = when - self.model.start, self._moments[-1].left
+                for text, kind in first_doubts(belief, obs, values, functional.ids, gap, self._usual_std(belief)):
                     warnings.warn(text, kind, stacklevel=2)
             post = self._take_in(obs, values)
             for old in later:
@@ -315,6 +331,16 @@ class Assimilator(Shown):
         """A belief given some readings."""
         filter_ = kalman if self._recursion is None else self._recursion
         return filter_.analyse(belief, obs, y)
+
+    def _usual_std(self, belief: Gaussian) -> float:
+        """The rms standard deviation of the field over its domain where walls are held by splitting off traces; else 0.
+
+        A window makes a wall exactly zero, and a small std is then that of a place inside, near a corner for instance.
+        """
+        if not isinstance(self.model, Model) or not self.model.space.strengths.size:
+            return 0.0
+        space = self.model.space
+        return math.sqrt(float(np.square(belief.root[: space.rank]).sum()) / space.pde.domain.volume)
 
     def _require_not_before(self, t: float, verb: str) -> None:
         if t < self.time:
@@ -375,16 +401,14 @@ class Assimilator(Shown):
             self._forgotten_evidence += self._moments.pop(0).log_evidence
 
 
-def unread(
-    belief: Gaussian, obs: Observation, ids: tuple[str, ...] | None, gap: float
-) -> Iterator[tuple[str, type[SpaceWarning]]]:
-    """What speaks against a belief that claims to know what the first sensors are about to read."""
+def first_doubts(
+    belief: Gaussian, obs: Observation, readings: FloatArray, ids: tuple[str, ...] | None, gap: float, usual: float
+) -> Iterator[tuple[str, type[RFKalmanWarning]]]:
+    """What speaks against a belief when the first sensors report: it claims to know, or to expect, something else."""
     claimed = np.sqrt(np.square(obs.H @ belief.root).sum(axis=1))
-    noise = (
-        np.sqrt(np.diagonal(obs.R)) if obs.factor is not None else np.broadcast_to(np.asarray(obs.std), claimed.shape)
-    )
-    known = claimed < _KNOWN * noise
-    if claimed.size and known.all():
+    noise = np.sqrt(obs.noise_variance)
+    known = claimed < np.maximum(_KNOWN * noise, np.minimum(noise / 3.0, _HELD * usual))
+    if claimed.size and (claimed < _KNOWN * noise).all():
         yield (
             f"before anything was read, the model claims to know what all {claimed.size} sensors see to within "
             f"{claimed.max():.1g}, next to nothing beside the noise: over the gap of {gap:.4g} since its start all it "
@@ -400,6 +424,18 @@ def unread(
             "already, such as on a boundary that is held at a known value: their readings tell it nothing, and what "
             "they say against it is not heard. Let the boundary value be Unknown, or leave them out.",
             SpaceWarning,
+        )
+    expected = obs.H @ belief.mean + (0.0 if obs.offset is None else obs.offset)
+    here = np.isfinite(readings) & ~known
+    far = np.abs(readings - expected)[here] / np.hypot(claimed, noise)[here]
+    if far.size and float(np.median(far)) > _FAR:
+        low, high = float(readings[here].min()), float(readings[here].max())
+        yield (
+            f"the first readings, {low:.4g} to {high:.4g}, lie about {np.median(far):.0f} standard deviations from "
+            f"what the model expects ({expected[here].min():.4g} to {expected[here].max():.4g}, give or take "
+            f"{np.hypot(claimed, noise)[here].max():.2g}): are they in another unit, is the prior's mean missing, or "
+            "its std too small? All that follows is drawn towards what the model believes.",
+            MisfitWarning,
         )
 
 

@@ -39,7 +39,9 @@ class SpaceReport(Told):
     stiffness_low, stiffness_high : list of float
         Lowest and highest eigenvalues of the symmetric part of the stiffness (1 / time).
     growth : float
-        w0 = max(0, -lambda_min): |exp(-K t)| <= exp(w0 t).
+        w0 = max(0, -lambda_min): |exp(-K t)| <= exp(w0 t). A reaction that feeds, or a flow that converges, gives one.
+    inflow : float
+        Largest -(coefficient + b.n / 2) on a free boundary part: above 0 what flows in there makes the field grow.
     leverage : float
         Largest |Psi(x)|^2 found on the quadrature points and a grid with the boundary.
     field_std, field_std_peak : float
@@ -87,6 +89,7 @@ class SpaceReport(Told):
     stiffness_low: list[float]
     stiffness_high: float
     growth: float
+    inflow: float
     leverage: float
     field_std: float
     field_std_peak: float
@@ -194,7 +197,7 @@ class SpaceReport(Told):
             ),
             (self.lift_misfit > LARGE_MISFIT, BoundaryJumpWarning, misfit_text(self.lift_misfit, self.lift_place)),
             (
-                self.growth > 0.0,
+                self.growth > 0.0 and self.inflow > 0.0,
                 GrowthWarning,
                 f"the dynamics may grow by up to exp({self.growth:.3g} t): check the flow through Neumann parts "
                 "(inflow wants Robin with a coefficient of at least -b.n / 2)",

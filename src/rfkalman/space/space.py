@@ -250,19 +250,20 @@ class WhitenedSpace(Basis):
                 K += factor * term.value * term.matrix
         return K
 
-    def generator(self, noise_root: ArrayLike | None = None) -> Generator:
-        """The coefficient dynamics in continuous time, dz = (-K z + load(t)) dt + L dW."""
+    def generator(self, noise_root: ArrayLike | None = None, *, driven: bool = True) -> Generator:
+        """The coefficient dynamics in continuous time, dz = (-K z + load(t)) dt + L dW; or without the load."""
         noise = None if noise_root is None else np.asarray(noise_root, dtype=np.float64)
-        drivers = self._drivers()
+        drivers = self._drivers() if driven else None
         if self.is_diagonal:
-            return Generator(-np.diagonal(self.stiffness), drivers.load(self._operator(None)), noise)
+            load = None if drivers is None else drivers.load(self._operator(None))
+            return Generator(-np.diagonal(self.stiffness), load, noise)
 
         def frozen_at(t: float | None) -> Generator:
             # Drift and coupling to the boundary values are frozen together: a steady field stays steady.
             K = self._operator(t)
             r = self.rank
             explicit = None if self.pde.is_symmetric else -self._operator(t, advection_only=True)[:r, :r]
-            return Generator(-K[:r, :r], drivers.load(K), noise, explicit)
+            return Generator(-K[:r, :r], None if drivers is None else drivers.load(K), noise, explicit)
 
         if not self.pde.factors:
             return frozen_at(None)
@@ -444,6 +445,7 @@ class WhitenedSpace(Basis):
             stiffness_low=[float(v) for v in spectrum[:4]],
             stiffness_high=float(spectrum[-1]),
             growth=max(0.0, -float(spectrum[0])) if -float(spectrum[0]) > 1e-9 * float(spectrum[-1]) else 0.0,
+            inflow=self.health.get("inflow", 0.0),
             leverage=leverage,
             field_std=float(np.sqrt(r)),
             field_std_peak=float(np.sqrt(leverage)),

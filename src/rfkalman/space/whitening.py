@@ -271,7 +271,7 @@ def whiten(
         )
         terms = _corrected(terms, fix @ T[-angles.n_features :, n:])
     health = _measure(pde, whole, T, assembly, check, eta, memory, edges, r, T.shape[1] - carried.shape[1])
-    health["mixed_corners"] = float(len(uncovered(pde, bound)))
+    health |= {"mixed_corners": float(len(uncovered(pde, bound))), "inflow": _inflow(pde)}
     health |= {"trace_eps": eps, "conforming": float(not nonconforming), "graded": float(singular is not None)}
     candidates = (floor,) if grid is None else grid.floors
     space = diagonalised(
@@ -369,6 +369,23 @@ def _usual_trace(domain: Domain, traced: list[str], counts: tuple[int, ...], fea
         if height > 0.0 and hole.parts <= set(traced):
             eps = max(eps, float(np.clip(_HOLE_CHORDS * height, *_HOLE_EPS)))
     return eps
+
+
+def _inflow(pde: LinearPDE) -> float:
+    """What pumps energy in through free walls: the largest -(coefficient + b.n / 2) of the form b . grad u, a speed.
+
+    The conservative form lets nothing through a free wall.
+    """
+    if pde.conservative:
+        return 0.0
+    most = fastest = 0.0
+    for name, condition in pde.conditions.items():
+        if not isinstance(condition, (Dirichlet, Periodic)):
+            for x, _, normal in pde.domain.boundary_rule(name, 24).blocks(_LOOK_ROWS):
+                b = pde.velocity_at(x)
+                most = max(most, float((-(condition.exchange or 0.0) - 0.5 * (b * normal).sum(axis=1)).max()))
+                fastest = max(fastest, float(np.abs(b).max()))
+    return most if most > 1e-9 * fastest else 0.0
 
 
 def _has_corner_features(features: FeatureMap) -> bool:
