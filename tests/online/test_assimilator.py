@@ -24,7 +24,7 @@ TIMES = (0.0, 0.013, 0.05, 0.051, 0.2, 0.31, 0.7)
 
 
 # Readings here are white noise and those of no field: where they come after a long gap the model says so, rightly.
-pytestmark = pytest.mark.filterwarnings("ignore::rfkalman.core.errors.MisfitWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::rfkalman.core.errors.PriorDataWarning")
 
 
 def features(n: int = 60, length: float = 0.4) -> Recipe:

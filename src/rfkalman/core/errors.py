@@ -32,7 +32,7 @@ RFKalmanWarning
 │   └── KinkWarning       fields bend at an interface that no feature follows
 ├── TimeWarning           data in time end before the gap does, or change faster than it was followed
 ├── NoiseWarning          a noise level that looks like a slip
-└── MisfitWarning         the first readings lie far from all that the model expects
+└── PriorDataWarning         the first readings lie far from all that the model expects
 
 Each error also derives from the built-in it specialises, so ``except ValueError`` works.
 Bad *data* (a missing or late reading) is routine and never raises from here; misuse does.
@@ -231,5 +231,5 @@ class NoiseWarning(RFKalmanWarning):
     """A noise level that is probably a slip (a variance given as a standard deviation)."""
 
 
-class MisfitWarning(RFKalmanWarning):
+class PriorDataWarning(RFKalmanWarning):
     """The first readings lie far from all that the model expects: another unit, or a prior that is none."""

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_nonnegative, as_number
 from ..core.errors import (
     GapWarning,
-    MisfitWarning,
+    PriorDataWarning,
     NoiseWarning,
     RFKalmanWarning,
     ShapeError,
@@ -339,8 +339,7 @@ class Assimilator(Shown):
         """
         if not isinstance(self.model, Model) or not self.model.space.strengths.size:
             return 0.0
-        space = self.model.space
-        return math.sqrt(float(np.square(belief.root[: space.rank]).sum()) / space.pde.domain.volume)
+        return math.sqrt(float(np.square(belief.root[: self.model.space.rank]).sum()))
 
     def _require_not_before(self, t: float, verb: str) -> None:
         if t < self.time:
@@ -435,7 +434,7 @@ def first_doubts(
             f"what the model expects ({expected[here].min():.4g} to {expected[here].max():.4g}, give or take "
             f"{np.hypot(claimed, noise)[here].max():.2g}): are they in another unit, is the prior's mean missing, or "
             "its std too small? All that follows is drawn towards what the model believes.",
-            MisfitWarning,
+            PriorDataWarning,
         )
 
 
