@@ -146,7 +146,8 @@ def whiten(
         ``galerkin.svd_spectrum``, or ``galerkin.gram_spectrum`` for the paper's route.
     enrich : bool
         Add to a recipe what the problem declares and smooth features cannot follow: kinks at interfaces, corners,
-        holes, values that jump between parts. The report lists what was added and why. A bound feature map is taken as it is.
+        holes, values that jump between parts. The report lists what was added and why. A bound feature map is taken as
+        it is.
 
     Examples
     --------
