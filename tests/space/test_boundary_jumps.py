@@ -175,7 +175,7 @@ def test_walls_of_an_ell_against_finite_elements():
 
 
 def test_walls_of_a_pentagon_against_finite_elements():
-    """At its corners of 100 to 116 degrees the rest goes like r^1.6 to r^1.8, which waves follow slowly: 4e-4 beside
+    """At its corners of 98 to 120 degrees the rest goes like r^1.5 to r^1.8, which waves follow slowly: 4e-4 beside
     them and 8e-5 elsewhere were measured, with 500 waves half of that. The jumps themselves leave a tenth."""
     angle = 2.0 * np.pi * np.arange(5) / 5 + 0.3
     corners = np.stack([np.cos(angle), 0.8 * np.sin(angle)], axis=1)

@@ -32,6 +32,7 @@ from ..core.files import whole
 from ..domains import Mesh
 from ..domains import restore as restore_domain
 from ..features.base import prefixed, restore, unprefixed
+from ..features.enrichments.jumps import without_angles
 from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
 from ..model.field import Beyond, Field
@@ -237,7 +238,7 @@ def _pack_space(space: WhitenedSpace, arrays: dict[str, FloatArray]) -> dict[str
     arrays |= prefixed("probe.", {name: probe[name] for name in space.pde.functions})
     arrays |= {f"term.{term.name}": term.matrix for term in space.terms}
     arrays |= prefixed("domain.", space.pde.domain.arrays())
-    arrays |= {name: getattr(space, name) for name in _SPACE_ARRAYS}
+    arrays |= {name: getattr(space, name) for name in _SPACE_ARRAYS if name != "angles" or space.angles.size}
     return {
         "pde": space.pde.settings(),
         "features": space.features.settings(),
@@ -261,8 +262,8 @@ def _unpack_space(header: dict[str, Any], arrays: dict[str, FloatArray], pde: Li
     sizes: dict[str | None, int | None] = {None: None, "M": features.n_features}
     checked: dict[str, Any] = {}
     for name, letters in _SPACE_ARRAYS.items():
-        if name == "angles" and name not in arrays:
-            arrays = arrays | {"angles": np.zeros((sizes["r1"] or 0, 0))}  # not in every file
+        if name == "angles" and without_angles(features)[1] is None:
+            arrays = arrays | {"angles": np.zeros((sizes["r1"] or 0, 0))}
         checked[name] = as_finite(name, arrays[name], tuple(sizes[letter] for letter in letters))
         if name == "lifts":
             r1 = checked["lifts"].shape[1]
