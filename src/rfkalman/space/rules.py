@@ -63,9 +63,11 @@ def _in_triangles(box: Box) -> Mesh:
 
 
 def singular_places(features: FeatureMap) -> FloatArray | None:
-    """Vertices towards which rules are graded, each with a power, (n, 3); None without any."""
+    """Vertices towards which rules are graded, each with the lowest power there, (n, 3); None without any."""
     found = np.unique(features.singular, axis=0)
-    return found if len(found) else None
+    if not len(found):
+        return None
+    return np.asarray(found[np.unique(found[:, :2], axis=0, return_index=True)[1]])
 
 
 def aligned_breaks(

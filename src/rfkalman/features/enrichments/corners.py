@@ -26,9 +26,10 @@ from .base import Addition, Enrichment, Surroundings, seed_of
 _KEY = 72
 #: Re-entrant corners milder than this (radians beyond pi) are what straight edges make of a round hole.
 _MILD = 0.2
-#: The same for edges in space, where a surface is drawn with far fewer faces.
+#: The same for re-entrant edges in space, where a surface is drawn with far fewer faces.
 _MILD_EDGE = 0.6
-#: Joints whose power is nearer than this to a whole number leave nothing that smooth features miss.
+#: Joints whose power is nearer than this to a whole number get nothing: at 94 degrees, a power of 0.957, smooth features
+#: miss 4e-6 of the lowest eigenvalues, at 100 degrees 4e-5.
 _WHOLE = 0.05
 #: Waves of all sectors together, as a share of the rank of the smooth features, and of each at least and at most.
 _SHARE, _FEWEST, _MOST = 1.5, 12, 60
@@ -97,8 +98,8 @@ def uncovered(pde: LinearPDE, features: FeatureMap) -> list[str]:
         if not (at & (np.abs(known[:, 2] - one.power) < 1e-6)).any():
             missing.append(f"r^{one.power:.3g} at {_place(one)}")
     for angle, parts in pde.domain.ridges():
-        limit = 0.5 * math.pi if _is_mixed(pde, parts) else math.pi
-        if angle > limit + _MILD_EDGE:
+        limit = 0.5 * math.pi + _MILD if _is_mixed(pde, parts) else math.pi + _MILD_EDGE
+        if angle > limit:
             missing.append(f"an edge of {math.degrees(angle):.0f} degrees between {parts[0]!r} and {parts[1]!r}")
     return missing
 
