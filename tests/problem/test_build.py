@@ -518,7 +518,7 @@ def test_a_pumped_well_follows_theis():
     for t in (60.0, 600.0, 1500.0):
         belief = kalman.forecast(setup.model.initial, setup.model.step(0.0, t))
         assert np.abs(setup.model.field(belief, t).mean(x) - theis(t, r, T, S, Q)).max() < 2e-3
-    plain = Problem.from_dict(with_keys(tables, features={"focus": "no", "max_rank": 120})).build()
+    plain = Problem.from_dict(with_keys(tables, features={"focus": "no", "enrich": "no", "max_rank": 120})).build()
     belief = kalman.forecast(plain.model.initial, plain.model.step(0.0, 600.0))
     assert np.abs(plain.model.field(belief, 600.0).mean(x) - theis(600.0, r, T, S, Q)).max() > 1e-2
     assert any("holds only" in w for w in plain.warnings)
@@ -550,7 +550,7 @@ def test_a_source_fills_a_closed_box_at_its_rate_however_narrow_and_wherever(str
     constant is in the space, so rounding only.
     """
     source = {"name": "w", "place": place, "width": width, "strength": strength}
-    tables = with_keys(PLATE, physics={"diffusion": 0.1, "sources": [source]}, features={"focus": "no"})
+    tables = with_keys(PLATE, physics={"diffusion": 0.1, "sources": [source]}, features={"focus": "no", "enrich": "no"})
     setup = Problem.from_dict(tables).build()
     belief = kalman.forecast(setup.model.initial, setup.model.step(0.0, 2.0))
     mean = setup.space.rule.integrate(setup.model.field(belief, 2.0).mean)

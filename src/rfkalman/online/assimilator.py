@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 from ..core.checks import FloatArray, as_nonnegative, as_number
 from ..core.errors import (
     GapWarning,
-    PriorDataWarning,
     NoiseWarning,
+    PriorDataWarning,
     RFKalmanWarning,
     ShapeError,
     SpaceWarning,

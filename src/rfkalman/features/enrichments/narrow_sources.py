@@ -64,7 +64,7 @@ def _addition(bump: Bump, widest: float, around: Surroundings, number: int) -> A
     parts = [
         Times(
             around.waves(share, _KEY, number, i),
-            AroundSource(bump.centre, bump.width * _WIDER**i, float(np.linalg.norm(far)), bump.width),
+            AroundSource(np.array(bump.centre), bump.width * _WIDER**i, float(np.linalg.norm(far)), bump.width),
         )
         for i in range(n)
     ]
