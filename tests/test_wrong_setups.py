@@ -268,12 +268,7 @@ ROWS = [
     Row(smooth_features_of_their_own_prior, warned=(ResolutionWarning,), says="strays from its own equation"),
     Row(declared_layers, right=1e-3),
     Row(thin_hole, warned=(ResolutionWarning,), right=1e-2),
-    Row(
-        insulated_corner,
-        warned=(JointWarning, ResolutionWarning),
-        right=1e-2,
-        open="5.4 % off: neither features nor finite elements are asked about corners under free walls",
-    ),
+    Row(insulated_corner, warned=(JointWarning, ResolutionWarning), right=1e-2),
     Row(narrow_source, warned=(SpaceWarning,), says="the space holds only", right=1e-2),
     Row(average_over_a_notch, right=1e-5),
     Row(series_in_one_gap, right=1e-6),

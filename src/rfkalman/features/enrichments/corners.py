@@ -28,7 +28,7 @@ _KEY = 72
 _MILD = 0.2
 #: The same for re-entrant edges in space, where a surface is drawn with far fewer faces.
 _MILD_EDGE = 0.6
-#: Joints whose power is nearer than this to a whole number get nothing: at 94 degrees, a power of 0.957, smooth features
+#: Joints whose power is nearer than this to a whole number get nothing: at 94 degrees, a power of 0.957, smooth ones
 #: miss 4e-6 of the lowest eigenvalues, at 100 degrees 4e-5.
 _WHOLE = 0.05
 #: Waves of all sectors together, as a share of the rank of the smooth features, and of each at least and at most.
