@@ -257,8 +257,6 @@ class Row:
     refused: type[Exception] | None = None
     warned: tuple[type[RFKalmanWarning], ...] = ()
     says: str = ""
-    #: Why it is silently wrong as long as it is; whoever changes that is told to take this out.
-    open: str = ""
     #: Where the set-up gives an error: silent below this is right, and the set-up without the fault must be below it.
     right: float = 0.0
 
@@ -287,15 +285,10 @@ ROWS = [
 ]
 
 
-def named(with_fault: bool) -> list[object]:
-    found = []
-    for row in ROWS:
-        marks = [pytest.mark.xfail(strict=True, reason=row.open)] if row.open and with_fault else []
-        found.append(pytest.param(row, id=row.setup.__name__.replace("_", " "), marks=marks))
-    return found
+NAMED = [pytest.param(row, id=row.setup.__name__.replace("_", " ")) for row in ROWS]
 
 
-@pytest.mark.parametrize("row", named(with_fault=True))
+@pytest.mark.parametrize("row", NAMED)
 def test_no_set_up_is_silently_wrong(row):
     """Refused or warned about in words that name the cause; or else right."""
     with warnings.catch_warnings(record=True) as heard:
@@ -310,7 +303,7 @@ def test_no_set_up_is_silently_wrong(row):
     assert right or told, f"off by {error}, and heard {[(w.category.__name__, str(w.message)[:80]) for w in heard]}"
 
 
-@pytest.mark.parametrize("row", named(with_fault=False))
+@pytest.mark.parametrize("row", NAMED)
 def test_without_the_fault_the_same_set_up_is_right_and_silent(row):
     """Every warning is an error here, also those that other tests are spared."""
     with warnings.catch_warnings():

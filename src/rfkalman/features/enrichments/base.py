@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...core.checks import FloatArray
 from ...core.show import Shown
 from ...physics.pde import LinearPDE
 from ..base import Recipe, RecipeSum, predicted_rank, reseeded
@@ -126,6 +127,15 @@ def _enriched(pde: LinearPDE, recipe: Recipe, zero_on: frozenset[str]) -> tuple[
     if not found:
         return recipe, ()
     return RecipeSum((*parts, *(one.recipe for one in found))), tuple(one.why for one in found)
+
+
+def even_coordinates(pde: LinearPDE, place: FloatArray) -> FloatArray:
+    """The matrix (2, 2) of unit determinant into coordinates in which diffusion at a place is even all around."""
+    A = pde.diffusion_at(place[None])[0]
+    if np.ndim(A) == 0 or not (np.abs(A - A[0, 0] * np.eye(2)) > 1e-12 * A[0, 0]).any():
+        return np.eye(2)
+    values, vectors = np.linalg.eigh(A)
+    return np.asarray((vectors * np.sqrt(np.sqrt(values.prod()) / values)) @ vectors.T)
 
 
 def _all_parts(recipe: Recipe) -> list[Recipe]:

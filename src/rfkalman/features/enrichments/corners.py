@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...core.checks import FloatArray
 from ...domains.base import Domain
 from ...physics.conditions import Dirichlet, Periodic
 from ...physics.pde import LinearPDE
 from ..base import FeatureMap, Recipe, reseeded
 from ..corner import CornerMap, CornerRFF, Sector
-from .base import Addition, Enrichment, Surroundings, seed_of
+from .base import Addition, Enrichment, Surroundings, even_coordinates, seed_of
 
 #: Names the streams of these additions.
 _KEY = 72
@@ -77,8 +76,8 @@ def sectors(pde: LinearPDE) -> list[Sector]:
     joined = {name for name, condition in pde.conditions.items() if isinstance(condition, Periodic)}
     corners = [c for c in pde.domain.reentrant_corners() if c.angle > math.pi + _MILD]
     inner = [c for c in corners if not _is_mixed(pde, c.parts)]
-    found = [Sector(c, False, _stretch(pde, c.vertex)) for c in inner]
-    joints = [Sector(c, True, _stretch(pde, c.vertex)) for c in pde.domain.joints() if _is_mixed(pde, c.parts)]
+    found = [Sector(c, False, even_coordinates(pde, c.vertex)) for c in inner]
+    joints = [Sector(c, True, even_coordinates(pde, c.vertex)) for c in pde.domain.joints() if _is_mixed(pde, c.parts)]
     found += [one for one in joints if abs(one.power - max(1, round(one.power))) > _WHOLE]
     return [one for one in found if not joined.intersection(one.corner.parts)]
 
@@ -102,16 +101,6 @@ def uncovered(pde: LinearPDE, features: FeatureMap) -> list[str]:
         if angle > limit:
             missing.append(f"an edge of {math.degrees(angle):.0f} degrees between {parts[0]!r} and {parts[1]!r}")
     return missing
-
-
-def _stretch(pde: LinearPDE, vertex: FloatArray) -> FloatArray:
-    """The matrix into coordinates in which diffusion near a vertex is the same in all directions."""
-    value = pde.diffusion_at(vertex[None])[0]
-    if np.ndim(value) == 0 or not (np.abs(value - value[0, 0] * np.eye(2)) > 1e-12 * value[0, 0]).any():
-        return np.eye(2)
-    strength, axes = np.linalg.eigh(value)
-    stretch = (axes / np.sqrt(strength)) @ axes.T
-    return np.asarray(stretch / math.sqrt(np.linalg.det(stretch)))
 
 
 @dataclass(frozen=True, slots=True)

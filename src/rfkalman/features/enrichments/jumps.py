@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core.checks import FloatArray, as_finite, assign
-from ...domains.base import Wedge, Window
+from ...domains.base import Window
 from ...physics.conditions import Dirichlet, TimeSeries, Unknown
 from ...physics.pde import LinearPDE
 from ...statespace.values import union
 from ..base import FeatureMap, FeatureSum, Pair, Recipe, RecipeSum
 from ..wrappers import Times
-from .base import Addition, Enrichment, Surroundings
+from .base import Addition, Enrichment, Surroundings, even_coordinates
 
 #: Names the streams of the products, and how many of each there are.
 _KEY, _PRODUCTS = 83, 10
@@ -179,7 +179,7 @@ def jump_angles(pde: LinearPDE, zero_on: Iterable[str]) -> AngleMap | None:
     wedges = [w for w in pde.domain.wedges() if held.keys() >= set(w.parts) and _differ(*(held[p] for p in w.parts))]
     if not wedges:
         return None
-    shears = [_shear(pde, wedge) for wedge in wedges]
+    shears = [even_coordinates(pde, wedge.vertex) for wedge in wedges]
     rays = np.array([[w.direction, w.direction + w.angle, w.direction + w.cut] for w in wedges])
     first, second, cut = np.vectorize(_turned, signature="(2,2),()->()")(np.array(shears), rays.T)
     return AngleMap(
@@ -223,15 +223,6 @@ def _differ(a: Any, b: Any) -> bool:
         if isinstance(one, TimeSeries) and isinstance(other, float):
             return bool((one.values != other).any())
     return a is not b
-
-
-def _shear(pde: LinearPDE, wedge: Wedge) -> FloatArray:
-    """The inverse root of the diffusivity at a vertex, of unit determinant."""
-    A = pde.diffusion_at(wedge.vertex[None])[0]
-    if np.ndim(A) == 0:
-        return np.eye(2)
-    values, vectors = np.linalg.eigh(A)
-    return np.asarray((vectors * np.sqrt(np.sqrt(values.prod()) / values)) @ vectors.T)
 
 
 def _turned(shear: FloatArray, angle: float) -> float:
