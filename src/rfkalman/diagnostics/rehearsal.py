@@ -92,9 +92,9 @@ class Rehearsal(Told):
         if not self.holds:
             wide = self.coverage["90"] > 0.9
             said += (
-                f": they are about {self.rms_z:.2g} times as wide as needed"
+                f": they are about {1.0 / self.rms_z:.2g} times as wide as needed"
                 if wide
-                else (f": they should be about {self.rms_z:.2g} times as wide")
+                else f": they should be about {self.rms_z:.2g} times as wide"
             )
         return (
             f"rehearsal with {self.n} truths drawn from {self.judged_by}: {said}.\n"
