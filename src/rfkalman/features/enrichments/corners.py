@@ -33,8 +33,8 @@ _MILD_EDGE = 0.6
 _WHOLE = 0.05
 #: Waves of all sectors together, as a share of the rank of the smooth features, and of each at least and at most.
 _SHARE, _FEWEST, _MOST = 1.5, 12, 60
-#: The most around holes, where no ray leaves the domain: 16 at each corner of a square hole leave 2e-3 of the lowest
-#: eigenvalues (5e-2 without), 40 leave 5e-4, but the twin of that space takes half a minute.
+#: The most around holes, where no ray leaves the domain: 20 at each corner of a square hole leave 2e-3 of the lowest
+#: eigenvalues (5e-2 without), 40 leave 5e-4, but the twin of that space takes half a minute instead of a quarter.
 _ENDING = 20
 #: Scale of the waves times the square root of their number. Of the lowest four, and the next eleven, eigenvalues of a
 #: square with half a side held, 60 waves beside 300 of length 0.3 leave 6e-10, 3e-5 at a scale of 0.35, 4e-10, 9e-6 at
