@@ -23,6 +23,8 @@ ComplexArray = NDArray[np.complex128]
 _ROOT2 = math.sqrt(2.0)
 #: A windowed corner keeps its features whole up to this fraction of its reach.
 _PLATEAU = 0.25
+#: Phase of waves that take as many points as the window does.
+_WINDOW = 10.0
 
 
 def is_identity(stretch: FloatArray) -> bool:
@@ -303,4 +305,5 @@ class CornerMap(FeatureMap):
         # Within a window the whole change happens in a part of the box.
         widest = self.reaches / np.linalg.norm(self.stretches, -2, axis=(1, 2))
         shares = np.where(self.reaches > 0.0, np.minimum(2.0 * widest / self.size, 1.0), 1.0)
-        return whole_bandwidth(np.full(2, (2.0 * fastest * moduli / shares).max()))
+        phases = 2.0 * fastest * moduli + np.where(self.reaches > 0.0, _WINDOW, 0.0)
+        return whole_bandwidth(np.full(2, (phases / shares).max()))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...domains.base import Domain
 from ...physics.conditions import Dirichlet, Periodic
 from ...physics.pde import LinearPDE
-from ..base import FeatureMap, Recipe, reseeded
+from ..base import FeatureMap, Recipe, RecipeSum, reseeded
 from ..corner import CornerMap, CornerRFF, Sector
 from .base import Addition, Enrichment, Surroundings, even_coordinates, seed_of
 
@@ -27,11 +27,14 @@ _KEY = 72
 _MILD = 0.2
 #: The same for re-entrant edges in space, where a surface is drawn with far fewer faces.
 _MILD_EDGE = 0.6
-#: Joints whose power is nearer than this to a whole number get nothing: at 94 degrees, a power of 0.957, smooth ones
-#: miss 4e-6 of the lowest eigenvalues, at 100 degrees 4e-5.
+#: Joints whose power is nearer than this to a whole number get nothing: at 94 degrees, a power of 0.957, smooth
+#: features miss 4e-6 of the lowest eigenvalues, at 100 degrees 4e-5.
 _WHOLE = 0.05
 #: Waves of all sectors together, as a share of the rank of the smooth features, and of each at least and at most.
 _SHARE, _FEWEST, _MOST = 1.5, 12, 60
+#: The most around holes, where no ray leaves the domain: 20 at each corner of a square hole leave 2e-3 of the lowest
+#: eigenvalues (5e-2 without), 40 leave 5e-4, but the twin of that space takes half a minute instead of a quarter.
+_ENDING = 20
 #: Scale of the waves times the square root of their number. Of the lowest four, and the next eleven, eigenvalues of a
 #: square with half a side held, 60 waves beside 300 of length 0.3 leave 6e-10, 3e-5 at a scale of 0.35, 4e-10, 9e-6 at
 #: 0.15; of an insulated L beside 200 of length 0.5, 4e-8, 1e-4 and 5e-9, 5e-5.
@@ -47,19 +50,28 @@ class Corners(Enrichment):
             found = [one for one in found if one.mixed]
         if not found:
             return
-        n, scale = _each(around, len(found))
+        n = min(max(_SHARE * around.rank / len(found), _FEWEST), _MOST)
         kinds = ((False, "at {} re-entrant corner(s)"), (True, "where held and free parts meet, at {} place(s)"))
         for number, (mixed, where) in enumerate(kinds):
             some = tuple(one for one in found if one.mixed == mixed)
             if some:
-                recipe = reseeded(SectorRFF(n * len(some), some, scale, seed_of(around.smooth)), _KEY, number)
+                # Features that end before the next side take a rule of their own, so that they are to be few.
+                ending = tuple(one for one in some if around.pde.domain.free_ray(one.corner) is None)
+                groups = ((tuple(one for one in some if one not in ending), n), (ending, min(n, _ENDING)))
+                seed = seed_of(around.smooth)
+                recipes = [
+                    reseeded(_waves(group, each, seed), _KEY, number, i)
+                    for i, (group, each) in enumerate(groups)
+                    if group
+                ]
+                recipe = recipes[0] if len(recipes) == 1 else RecipeSum(tuple(recipes))
                 yield Addition(recipe, f"{_powers(some)} {where.format(len(some))}, the first at {_place(some[0])}")
 
 
-def _each(around: Surroundings, n_sectors: int) -> tuple[int, float]:
-    """How many waves each of the sectors gets, and their scale: fewer and wider where there are many."""
-    n = round(min(max(_SHARE * around.rank / n_sectors, _FEWEST), _MOST))
-    return n, min(max(_SCALE / math.sqrt(n), 0.15), 0.3)
+def _waves(some: tuple[Sector, ...], each: float, seed: int) -> SectorRFF:
+    """About so many waves for each of the sectors; wider where they are fewer."""
+    n = round(each)
+    return SectorRFF(n * len(some), some, min(max(_SCALE / math.sqrt(n), 0.15), 0.25), seed)
 
 
 def _powers(some: tuple[Sector, ...]) -> str:
@@ -107,8 +119,7 @@ def uncovered(pde: LinearPDE, features: FeatureMap) -> list[str]:
 class SectorRFF(Recipe):
     """Random waves in the conformal variables of some sectors, which share the features among them.
 
-    ``scale`` is that of :class:`~rfkalman.features.CornerRFF`; a sector whose features end at a distance has one that
-    is as much shorter as zeta is there.
+    ``scale`` is that of :class:`~rfkalman.features.CornerRFF`.
     """
 
     n_features: int
@@ -118,6 +129,4 @@ class SectorRFF(Recipe):
 
     def bind(self, domain: Domain) -> CornerMap:
         n = max(1, self.n_features // len(self.sectors))
-        drawn = CornerMap.drawn(domain, self.sectors, n, self.scale, self.seed)
-        ends = np.where(drawn.reaches > 0.0, np.minimum(drawn.reaches / drawn.size, 1.0), 1.0)
-        return replace(drawn, weights=drawn.weights / ends[:, None, None] ** (math.pi / drawn.angles[:, None, None]))
+        return CornerMap.drawn(domain, self.sectors, n, self.scale, self.seed)
