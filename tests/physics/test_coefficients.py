@@ -240,8 +240,8 @@ def marched(space, z0, propagator, t1):
 @pytest.mark.parametrize("name", MODULATED)
 def test_factors_in_time_are_followed_to_fourth_order(name):
     """Without halving by itself: halving max_step divides the error against Radau by up to 16; stiff modes and rough
-    forcing cost up to one order."""
-    space = rk.whiten(rk.LinearPDE(SQUARE, **MODULATED[name]), rk.bubble(rk.GaussianRFF(40, 0.5)), 1e-6)
+    forcing cost up to one order. Without the features of outflow, which are stiffer than steps of 0.1."""
+    space = rk.whiten(rk.LinearPDE(SQUARE, **MODULATED[name]), rk.bubble(rk.GaussianRFF(40, 0.5)), 1e-6, enrich=False)
     z0 = space.project(lambda x: np.sin(np.pi * x[:, 0]) * np.sin(np.pi * x[:, 1]))
     exact = reference(space, z0, 1.0)
     steps = (0.1, 0.05, 0.025)

@@ -128,7 +128,7 @@ def halvings_for(power: float) -> int:
     Examples
     --------
     >>> halvings_for(2 / 3), halvings_for(0.5)
-    (16, 18)
+    (17, 18)
     """
     return math.ceil(27.0 / (1.0 + power) - 1e-9)
 

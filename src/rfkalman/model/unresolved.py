@@ -146,14 +146,14 @@ class Unresolved(Shown):
         """How far the space strays from its own equation.
 
         Fields that the space holds, ``smooth`` (r, p), are carried by both spaces and compared until a tenth of their
-        variance is left.
+        variance is left, or, where the equation makes them grow, ten times as much is there.
         """
         R, r = self.sizes
         before = np.zeros((len(self.initial), smooth.shape[1]))
         before[:R], before[R : R + r] = self.overlap[:r, :R].T @ smooth, smooth
         size = start = float(np.square(self.rich @ before).sum())
         worst, k, after, half = 0.0, 0, before, 0.0
-        while size > 0.1 * start and self.first * math.sqrt(2.0) ** k < self.settled:
+        while 0.1 * start < size < 10.0 * start and self.first * math.sqrt(2.0) ** k < self.settled:
             moved = self._step(k).apply(before)
             rich = self.rich @ moved
             size = float(np.square(rich).sum())
@@ -177,13 +177,12 @@ class Unresolved(Shown):
     def _node(self, j: int) -> FloatArray:
         if j not in self._nodes:
             moved = self.initial
-            if j:
-                with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"):
+                if j:
                     step = self._step(j - 1)
                     moved = step.apply(moved)
-                if step.noise_root is not None:
-                    moved = np.hstack([moved, step.noise_root])
-            with np.errstate(all="ignore"):
+                    if step.noise_root is not None:
+                        moved = np.hstack([moved, step.noise_root])
                 D = self.rich @ moved - self.overlap.T @ (self.own @ moved)
                 doubt = np.zeros((len(D), 0)) if self.doubt is None else self.doubt @ moved
             self._nodes[j], self._doubts[j] = _columns(D), _columns(doubt)
@@ -197,11 +196,13 @@ class Unresolved(Shown):
                 self._chains[k] = Exponential().step(self.generator, self.start, self.start + dt)
             else:
                 half = self._step(k - 2)
-                noise = half.noise_root
+                F, noise = half.transition, half.noise_root
+                F = F * F if F.ndim == 1 else F @ F
+                if not np.isfinite(F).all():  # growth beyond all numbers
+                    return half
                 if noise is not None:
                     noise = compress_root(np.hstack([noise, half.apply(noise)]))
-                F = half.transition
-                self._chains[k] = LinearStep(F * F if F.ndim == 1 else F @ F, None, noise)
+                self._chains[k] = LinearStep(F, None, noise)
                 self._chains.pop(k - 2)
         return self._chains[k]
 

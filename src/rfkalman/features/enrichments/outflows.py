@@ -86,7 +86,7 @@ def _widths(around: Surroundings, domain: Box, axis: int, upper: bool, most: flo
     across = diffusion if diffusion.ndim == 1 else diffusion[:, axis, axis]
     own = np.divide(across, out, out=np.full(len(x), math.inf), where=out > 0.0)
     thinnest, widest = float(own.min()), min(float(own.max()), most)
-    if thinnest >= most:
+    if thinnest >= most * (1.0 - 1e-9):  # the same in every unit of length
         return []
     n = 1 + math.ceil(math.log(widest / thinnest) / math.log(_WIDER) - 0.2)
     return [float(width) for width in np.geomspace(thinnest, widest, n)]
