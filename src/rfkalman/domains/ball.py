@@ -31,7 +31,7 @@ from .base import (
     tensor_rule,
 )
 from .pieces import BoxPieces, ball_in_box
-from .rules import points_for_phase, points_for_ratio
+from .rules import legendre, points_for_phase, points_for_ratio
 
 #: Points beyond those of the phase that a slice between two sides of a box needs: it is run through by a cosine.
 _SLICED = 6
@@ -209,7 +209,7 @@ class Ball(Domain):
         edges = np.geomspace(inner, R, rings + 1)
         radii, weights = [], []
         for a, b in itertools.pairwise(edges):
-            t, w = np.polynomial.legendre.leggauss(int(points_for_phase(phase * (b - a) / (2.0 * R))) + spare)
+            t, w = legendre(int(points_for_phase(phase * (b - a) / (2.0 * R))) + spare)
             radii.append(a + 0.5 * (b - a) * (1.0 + t))
             weights.append(0.5 * (b - a) * w * radii[-1] ** (d - 1))
         surface = 2.0 * math.pi if d == 2 else 4.0 * math.pi
@@ -226,7 +226,7 @@ class Ball(Domain):
         circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
         if self.dimension == 2:
             return frozen(circle), frozen(np.full(2 * n, 0.5 / n))
-        z, w = np.polynomial.legendre.leggauss(n)
+        z, w = legendre(n)
         e = np.empty((n, 2 * n, 3))
         e[..., :2] = np.sqrt((1.0 - z) * (1.0 + z))[:, None, None] * circle
         e[..., 2] = z[:, None]

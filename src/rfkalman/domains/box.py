@@ -29,7 +29,7 @@ from .base import (
     tensor_rule,
 )
 from .pieces import BoxPieces
-from .rules import FEWEST, points_for_phase
+from .rules import FEWEST, legendre, points_for_phase
 
 
 def box_faces(dimension: int) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ def _composite(
     more = extra if lengths.size > 1 else 0
     nodes, weights = [], []
     for a, b, n, low, high in zip(edges[:-1], edges[1:], counts.tolist(), drawn[:-1], drawn[1:], strict=True):
-        t, w = np.polynomial.legendre.leggauss(n + more)
+        t, w = legendre(n + more)
         if low and high:
             t, w = 0.5 * t * (3.0 - t * t), 1.5 * (1.0 - t * t) * w
         elif low or high:

@@ -149,9 +149,16 @@ def stretch_for(power: float) -> int:
 
 
 @lru_cache(maxsize=256)
+def legendre(n: int) -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights on [-1, 1], remembered: to find them costs as much as a small space."""
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return frozen(nodes), frozen(weights)
+
+
+@lru_cache(maxsize=256)
 def gauss(n: int, power: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1] for the weight (1 - v)^power, exact to degree 2 n - 1."""
-    nodes, weights = np.polynomial.legendre.leggauss(n) if power == 0 else roots_jacobi(n, power, 0)
+    nodes, weights = legendre(n) if power == 0 else roots_jacobi(n, power, 0)
     return frozen(0.5 * (1.0 + nodes)), frozen(weights / 2.0 ** (power + 1))
 
 

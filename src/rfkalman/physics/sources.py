@@ -21,6 +21,7 @@ from ..core.codec import coded
 from ..core.errors import ValueRangeError
 from ..core.show import Shown
 from ..domains import Domain
+from ..domains.rules import legendre
 from .conditions import TimeSeries, Unknown, checked_value
 
 #: How far a bump reaches, in widths: 1e-10 of it lies beyond.
@@ -55,7 +56,7 @@ class Bump:
     def rule(self, domain: Domain) -> tuple[FloatArray, FloatArray]:
         """Points (n, d) in the domain and weights: the bump times the measure there, up to a factor."""
         lines = []
-        t, w = np.polynomial.legendre.leggauss(_POINTS[domain.dimension - 1])
+        t, w = legendre(_POINTS[domain.dimension - 1])
         for at, low, high in zip(self.centre, domain.lower, domain.upper, strict=True):
             # Cut at the walls of the bounding box, so that a bump beside a wall is integrated as smoothly as any.
             a, b = max(low, at - _REACH * self.width), min(high, at + _REACH * self.width)
