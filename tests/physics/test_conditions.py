@@ -149,7 +149,7 @@ CASES = {
     "3D Neumann and Robin": (CUBE, "NRNRNN", SOLID),
 }
 #: Pairs of steps in time that leave the error in space alone visible.
-SPATIAL_STEPS = {1: 32, 2: 16, 3: 16}
+SPATIAL_STEPS = {1: 32, 2: 16, 3: 6}
 
 
 @pytest.mark.parametrize("name", CASES)
