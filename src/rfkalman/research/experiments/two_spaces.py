@@ -347,8 +347,9 @@ def picture(ranks: Sequence[int], table: Mapping[tuple[str, str, int], Cell], be
 
 REMARK = (
     "What this says. Bands of the space alone hold what they promise only once it holds the field. Level 1 mends the "
-    "bands where its twin can hold the prior (the larger one); with sensors that stay it still takes for new at every "
-    "time what the space cannot hold, and small spaces remain too sure. The closure with rows for the sensors is there "
+    "bands, since its twin is made to hold the prior (a larger one changes nothing); with sensors that stay it still "
+    "takes for new at every time what the space cannot hold, and small spaces remain too sure. "
+    "The closure with rows for the sensors is there "
     "as good as the exact filter from the smallest space on, with three more numbers per sensor: rank 20 then stands "
     "beside rank 100 of the others. With sensors that move it gains on level 1 only what the space gets wrong of the "
     "equation, and rank is still needed. What this does not say: that the closure is cheaper than its twin. Here the "
