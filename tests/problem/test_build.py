@@ -477,7 +477,8 @@ def test_plans_for_input_and_output(tmp_path):
 
 def test_a_wall_far_from_the_prior_is_remarked_upon():
     far = with_keys(ROD, physics={"diffusion": 0.1, "boundary": {"*": {"value": 20.0}}}, prior={"std": 1.0})
-    assert any("'x-' is held at 20 degC, but the prior" in w for w in Problem.from_dict(far).build().warnings)
+    [said] = [w for w in Problem.from_dict(far).build().warnings if "but the prior" in w]
+    assert said.startswith("2 parts ('x-', 'x+') are held at 20 degC")
     near = with_keys(far, prior={"std": 1.0, "mean": 19.0})
     assert not Problem.from_dict(near).build().warnings
 
@@ -571,6 +572,17 @@ def test_the_load_of_a_bump_is_its_integral_against_the_basis():
     np.testing.assert_allclose(setup.space.project(bump), direct, atol=1e-8)
 
 
+def test_a_wide_bump_under_fine_waves_is_integrated_as_well():
+    """300 radians of the finest features across it: the 64 points that a bump takes by itself see no more than 128."""
+    space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0), 0.01, boundary=rk.Neumann()), rk.GaussianRFF(240, 0.01))
+    bump, rule = Bump((0.5,), 0.075), rk.Interval(0.0, 1.0).quadrature(800)
+    values = np.exp(-0.5 * np.square((rule.points[:, 0] - 0.5) / 0.075)) / (0.075 * np.sqrt(2.0 * np.pi))
+    direct = (rule.weights * values) @ space(rule.points)
+    np.testing.assert_allclose(space.project(bump), direct, atol=1e-6)
+    x, w = bump.rule(space.pde.domain, np.zeros(1))
+    assert np.abs(w @ space(x) / w.sum() - direct).max() > 1e-3
+
+
 def test_a_source_may_stand_at_a_sensor_that_is_left_out():
     source = {"name": "w", "sensor": "A", "strength": 1.0}
     tables = with_keys(PLATE, physics={"diffusion": 0.1, "sources": [source]}, sensors__exclude=["A"])
@@ -623,6 +635,25 @@ def test_as_much_of_the_prior_is_held_as_is_asked_for_within_the_rank():
         tables, sensors={"noise": 0.05, "table": [{"id": f"{i}", "at": [0.02 * i, 0.5]} for i in range(90)]}
     )
     assert Problem.from_dict(many).build().space.rank == asked.space.rank
+
+
+def test_process_noise_is_held_as_well_as_the_prior():
+    """Noise shorter than the prior: features follow it, where the prior alone would leave an eighth of it out."""
+    short = {"change": 0.5, "per": "1 h", "length": "10 cm"}
+    tables = with_keys(PLATE, prior={"std": 1.0, "length": "45 cm"}, physics={"diffusion": 0.1, "process_noise": short})
+    report = Problem.from_dict(with_keys(tables, features={"max_rank": 400})).build().model.report()
+    assert report.process_noise == pytest.approx(0.95, abs=0.015) and report.prior > 0.99
+    prior_alone = Problem.from_dict(with_keys(tables, features={"length_scale": 0.225})).build().model.report()
+    assert prior_alone.process_noise < 0.9
+
+
+def test_on_a_line_features_are_as_fine_as_costs_nothing():
+    """A rank of about 48 whatever the prior, finer where known values swing fast; an isotropic prior is as it was."""
+    tables = with_keys(ROD, prior={"std": 1.0, "length": "1 m"}, features={})
+    assert 40 <= Problem.from_dict(tables).build().space.rank <= 56
+    assert Problem.from_dict(with_keys(tables, features={"max_rank": 20})).build().space.rank <= 22
+    plain = Problem.from_dict(with_keys(tables, prior={"std": 1.0, "length": "1 m", "kind": "isotropic"})).build()
+    assert plain.space.rank < 20
 
 
 def test_what_the_largest_rank_leaves_out_is_said():

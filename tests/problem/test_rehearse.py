@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,3 +98,26 @@ def test_noise_may_be_given_batch_by_batch(rough):
     assert louder.crps != one.crps
     with pytest.raises(ShapeError, match="2 times but 1 noise_std"):
         rk.rehearse(rough.model, [seen, seen], times, noise_std=[0.1], n=3)
+
+
+def test_a_band_that_fails_in_one_place_alone_does_not_hold(rough):
+    """Coverage over all places hides a wall beside which it is far too narrow; few fields say that they are few."""
+    trial = rehearse_problem(rough, scheduled(rough, None, 20)[0], n=60, seed=3)
+    assert trial.holds and trial.verdict == "the bands hold what they promise"
+    inside = np.array(trial.inside)
+    inside[:, 7] = 0.2
+    beside = replace(trial, inside=inside)
+    assert abs(beside.coverage["90"] - 0.9) < 0.05 and not beside.holds
+    assert beside.verdict.endswith("right in most places, and far too narrow in some")
+    assert not replace(trial, rms_z=2.6).holds
+    few = replace(trial, coverage={**trial.coverage, "standard_error": 0.06})
+    assert few.verdict == "the bands hold what they promise, as far as so few fields can tell"
+
+
+def test_the_width_that_would_be_right_is_told_in_the_right_direction(rough):
+    """Bands of half the width need two; z is half as large in bands of twice the width."""
+    schedule, _ = scheduled(rough, None, 12)
+    trial = rehearse_problem(rough, schedule, n=60)
+    assert trial.width == pytest.approx(1.0, abs=0.15)
+    bare = rehearse_problem(without_the_rest(built()), schedule, n=60)
+    assert bare.width > 1.5 and f"{bare.width:.2g} times as wide they would be right" in bare.verdict

@@ -38,7 +38,7 @@ from ..filters.steady import ConstantGain
 from ..model.field import Beyond, Field
 from ..model.model import Model
 from ..model.unknowns import BoundBlock
-from ..model.unresolved import Unresolved
+from ..model.unresolved import Pace, Unresolved
 from ..online.assimilator import Assimilator
 from ..physics.pde import PROBE_TIMES, LinearPDE
 from ..space.galerkin import Term
@@ -388,7 +388,8 @@ def _unpack_model(
     unresolved = None
     if "unresolved" in header:
         basis = _unpack_basis(header["beyond"], arrays, space.pde)
-        unresolved = Unresolved(basis, **_unpacked(header["unresolved"], arrays))
+        law = _unpacked(header["unresolved"], arrays)
+        unresolved = Unresolved(basis, **law, pace=Pace(space, law["start"]) if space.pde.factors else None)
     return Model(space, **_unpacked(header["parts"], arrays), unresolved=unresolved)
 
 

@@ -25,9 +25,19 @@ from ..space.elements import element_error, element_modes
 from ..space.space import WhitenedSpace
 from ..space.twin import Twin, twin_of
 from ..statespace.values import Gaussian, Generator, LinearStep, Observation, as_noise_std
-from .adequacy import EQUATION_WARN, SMOOTHEST, ModelReport, edge_points, needs_elements, smooth_fields, warn
+from .adequacy import (
+    EQUATION_WARN,
+    SMOOTHEST,
+    ModelReport,
+    edge_points,
+    is_driven,
+    known_lost,
+    needs_elements,
+    smooth_fields,
+    warn,
+)
 from .field import Field
-from .priors import FromFunction, Prior, law_within
+from .priors import FromFunction, Prior, law_within, remainder_of
 from .sensors import Functional
 from .unknowns import Block, BoundBlock, declared_blocks, joined, require_distinct, slices
 from .unresolved import Unresolved, joint
@@ -259,7 +269,9 @@ class Model(Shown):
         def stated(given: Prior | Gaussian, own: Gaussian) -> Gaussian:
             law = law_within(given, W)
             r = self.space.rank
-            return Gaussian(T.T @ own.mean[:r], T.T @ own.root[:r]) if law is None else law
+            if law is None:
+                return Gaussian(T.T @ own.mean[:r], T.T @ own.root[:r])
+            return Gaussian(law.mean, np.hstack([law.root, remainder_of(given, W)]))
 
         noise = None
         if process_noise is not None and self.process_noise is not None:
@@ -359,10 +371,19 @@ class Model(Shown):
         lost, spread = 0.0, first.total_variance()
         if self._given is not None and isinstance(self._given[0], FromFunction) and spread > 0.0:
             lost = first.error(self._given[0].function) / math.sqrt(spread)
+        known = None
+        if self._given is not None and spread > 0.0 and is_driven(space):
+            twin = self.twin()
+            stated = law_within(self._given[0], twin.space)
+            own = self.initial.mean[:r]
+            rich = twin.overlap[:r, : twin.space.rank].T @ own if stated is None else stated.mean
+            missed = known_lost(space, twin, (own, rich), self.start, law.settled)
+            known = None if missed is None else missed / math.sqrt(spread)
         inside = law.doubt is not None
         spread_at = middle, float(around)
         cost = 0.0 if self._given is None else self.twin().seconds
-        return ModelReport(r, judge, error, elements, inside, held[0], held[1], lost, spread_at, cost)
+        finest = math.pi / math.sqrt(float(np.linalg.eigvalsh(space.gradient_form)[-1]))
+        return ModelReport(r, finest, judge, error, elements, inside, held[0], held[1], lost, known, spread_at, cost)
 
     def _followed(self, law: Unresolved) -> tuple[float, float | None]:
         """How far the space strays from its equation beside the twin, and the twin beside finite elements."""
@@ -387,7 +408,11 @@ class Model(Shown):
 
         def roots(given: Prior | Gaussian, own: FloatArray) -> tuple[FloatArray, FloatArray]:
             law = law_within(given, W)
-            return (T.T @ own, own) if law is None else (law.root, T @ law.root)
+            if law is None:
+                return T.T @ own, own
+            # What the twin does not hold either is none of what the space follows.
+            rest = remainder_of(given, W)
+            return np.hstack([law.root, rest]), np.hstack([T @ law.root, np.zeros((r, rest.shape[1]))])
 
         rich = declared_blocks(W, like=space)
         kept = list(self.blocks)

@@ -26,6 +26,8 @@ from .field import Field
 
 #: The share of the directions of a space, from the smooth end, whose gradient form is that of modes of the domain.
 _ACCURATE = 0.6
+#: What a twin does not hold of a law is left out where it is less than this share.
+_LITTLE = 0.01
 
 
 class Prior(Protocol):
@@ -199,6 +201,19 @@ class Sobolev(Shown):
             total = max(total, np.square(scale[:k]).sum() + whole * float(betainc(s - 0.5 * d, 0.5 * d, u)))
         return Gaussian(np.zeros(space.rank), U * (scale * self.std / np.sqrt(total)))
 
+    def remainder(self, space: WhitenedSpace) -> FloatArray:
+        """A root (r, q) of what ``space`` does not hold of the law, in its fast directions; q = 0 where it is little.
+
+        To a sensor it is noise without a neighbour, whatever its waves: what counts is how much of it there is. Not
+        in the finest directions, which crowd at free walls.
+        """
+        values, U = self._spectrum(space)
+        missing = self.variance - float(np.square(self.within(space).root).sum())
+        fast = slice(values.size // 2, int(0.8 * values.size))
+        if missing < _LITTLE * self.variance or fast.stop <= fast.start:
+            return np.zeros((values.size, 0))
+        return U[:, fast] * math.sqrt(missing / (fast.stop - fast.start))
+
     def rank_for(self, share: float, domain: Domain) -> float:
         """About how many directions hold this share of the variance on a domain, by Weyl's law.
 
@@ -255,6 +270,10 @@ class FromFunction(Shown):
         """What ``space`` holds of it; None where the uncertainty is stated in coefficients."""
         around = law_within(self.uncertainty, space)
         return None if around is None else Gaussian(space.project(self.function), around.root)
+
+    def remainder(self, space: WhitenedSpace) -> FloatArray:
+        """What ``space`` does not hold of the uncertainty."""
+        return remainder_of(self.uncertainty, space)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -314,3 +333,9 @@ def law_within(given: Any, space: WhitenedSpace) -> Gaussian | None:
     within = getattr(given, "within", None)
     found: Gaussian | None = None if within is None else within(space)
     return found
+
+
+def remainder_of(given: Any, space: WhitenedSpace) -> FloatArray:
+    """A root (r, q) of what a space does not hold of the law of a prior; q = 0 where nothing is known of it."""
+    remainder = getattr(given, "remainder", None)
+    return np.zeros((space.rank, 0)) if remainder is None else np.asarray(remainder(space))

@@ -26,6 +26,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +34,10 @@ from scipy.linalg import block_diag, svd
 
 from ..core.checks import FloatArray, as_finite, frozen
 from ..core.errors import DefinitenessError, ValueRangeError
-from ..core.linalg import compress_root
+from ..core.linalg import compress_root, symmetrise
 from ..core.show import Shown
+from ..domains.rules import legendre
+from ..physics.conditions import TimeSeries
 from ..propagators import Exponential
 from ..space.elements import ElementModes
 from ..space.space import Basis, WhitenedSpace
@@ -88,6 +91,8 @@ class Unresolved(Shown):
         When the law begins, the time from there to the first node, and that after which it no longer changes.
     doubt : (R, n) array, optional
         From the joint state to how W and finite elements differ, as coefficients in W.
+    pace : Pace, optional
+        Where coefficients change in time: how much time of the law, at its average coefficients, has gone by.
     """
 
     basis: Basis
@@ -101,6 +106,7 @@ class Unresolved(Shown):
     first: float
     settled: float
     doubt: FloatArray | None = None
+    pace: Pace | None = None
     _nodes: dict[int, FloatArray] = field(default_factory=dict, init=False)
     _chains: dict[int, LinearStep] = field(default_factory=dict, init=False)
     _doubts: dict[int, FloatArray] = field(default_factory=dict, init=False)
@@ -168,7 +174,8 @@ class Unresolved(Shown):
 
         Times with the same answer have the same law: all those after it has settled.
         """
-        elapsed = min(t - self.start, self.settled) / self.first
+        gone = t - self.start if self.pace is None else self.pace(t)
+        elapsed = min(gone, self.settled) / self.first
         if elapsed <= 1.0:
             return 0, max(elapsed, 0.0)
         steps = 2.0 * math.log2(elapsed)
@@ -241,8 +248,7 @@ def joint(
     """
     W, R, r = twin.space, twin.space.rank, space.rank
     roots = (None, None) if noise is None else noise
-    # Known loads push both alike and are left out; to build them takes longer than all the rest where a source moves.
-    parts = [_steady(one.generator(root, driven=False), start) for one, root in zip((W, space), roots, strict=True)]
+    parts = [_steady(one, root, start) for one, root in zip((W, space), roots, strict=True)]
     size = R + r
     if checker is not None:
         T = checker.overlap[:, :R]
@@ -280,11 +286,13 @@ def joint(
     slowest, fastest = rates[rates > _STILL * rates.max()].min(), rates.max()
     arrays = (frozen(initial), frozen(into_rich), frozen(into_own))
     times = (start, _FIRST / float(fastest), _SETTLED / float(slowest))
-    return Unresolved(W.frame, twin.overlap, generator, *arrays, (R, r), *times, doubt)
+    pace = Pace(space, start) if space.pde.factors else None
+    return Unresolved(W.frame, twin.overlap, generator, *arrays, (R, r), *times, doubt, pace)
 
 
 def _rates(drift: FloatArray) -> FloatArray:
-    return np.asarray(np.abs(drift if drift.ndim == 1 else np.linalg.eigvals(drift).real))
+    """Rates of decay; those of the symmetric part under a flow, which fields decay at least as fast as."""
+    return np.abs(drift if drift.ndim == 1 else np.linalg.eigvalsh(symmetrise(drift)))
 
 
 def _stacked(blocks: Sequence[BoundBlock], sizes: Sequence[int]) -> FloatArray | None:
@@ -307,16 +315,68 @@ def _on_modes(block: BoundBlock, checker: ElementModes | None, R: int) -> list[B
     return [block if block.push is None else replace(block, push=checker.overlap[:, :R] @ block.push)]
 
 
-def _steady(generator: Generator, start: float) -> Generator:
-    """The generator with coefficients that change in time at their average: enough for an error."""
+class Pace:
+    """How fast fields decay under coefficients that change in time, beside their average, summed up since the start.
+
+    Where one factor moves all of the drift, the law at a time is exactly that of the average after as much of this
+    time; otherwise terms count by their traces, in which the fine structure weighs most. It depends on the time alone.
+    """
+
+    def __init__(self, space: WhitenedSpace, start: float) -> None:
+        r = space.rank
+        self._start = start
+        self._terms = [(term, float(term.value * np.trace(term.matrix[:r, :r]))) for term in space.terms]
+        self._usual = float(np.mean([self._speed(t) for t in some_times(space, start)]))
+        knots = [f.times for f in space.pde.factors.values() if isinstance(f, TimeSeries)]
+        self._known = len(knots) == len(space.pde.factors)
+        # Between knots the speed is linear; functions are looked at on pieces of a hundredth of the slowest decay.
+        slowest = np.abs(np.linalg.eigvalsh(symmetrise(space.stiffness)))
+        self._piece = 0.01 * _SETTLED / float(slowest[slowest > _STILL * slowest.max()].min())
+        self._edges = np.unique(np.concatenate([[start], *knots])) if self._known else np.array([start])
+        self._edges = self._edges[self._edges >= start]
+        self._sums = np.concatenate([[0.0], np.cumsum([self._between(*e) for e in pairwise(self._edges.tolist())])])
+
+    def __call__(self, t: float) -> float:
+        if t <= self._start:
+            return 0.0
+        if not self._known:
+            while self._edges[-1] + self._piece < t:
+                end = self._start + len(self._edges) * self._piece
+                last = float(self._sums[-1]) + self._between(float(self._edges[-1]), end)
+                self._edges, self._sums = np.append(self._edges, end), np.append(self._sums, last)
+        j = int(np.searchsorted(self._edges, t, side="right")) - 1
+        return float(self._sums[j]) + self._between(float(self._edges[j]), t)
+
+    def _between(self, a: float, b: float) -> float:
+        x, w = legendre(2 if self._known else 12)
+        times = 0.5 * (a + b) + 0.5 * (b - a) * x
+        return float(0.5 * (b - a) * (w @ np.array([self._speed(t) for t in times.tolist()])) / self._usual)
+
+    def _speed(self, t: float) -> float:
+        # A factor that is impossible at some time is refused when a step gets there.
+        with suppress(DefinitenessError, ValueRangeError):
+            return abs(sum(term.factor_at(t) * size for term, size in self._terms))
+        return 0.0
+
+
+def some_times(space: WhitenedSpace, start: float) -> list[float]:
+    """Times at which coefficients that change are looked at for their average: knots, or the first unit of time."""
+    knots = [f.times for f in space.pde.factors.values() if isinstance(f, TimeSeries)]
+    times = np.unique(np.concatenate(knots)) if knots else start + np.linspace(0.0, 1.0, 32)
+    found: list[float] = times[:: max(1, len(times) // 64)].tolist()
+    return found
+
+
+def _steady(space: WhitenedSpace, noise_root: FloatArray | None, start: float) -> Generator:
+    """The dynamics of a space with coefficients that change in time at their average, without known loads.
+
+    To build those takes longer than all the rest where a source moves.
+    """
+    generator = space.generator(noise_root, driven=False)
     if generator.varying is None:
         return replace(generator, forcing=None)
-    bends = [times for _, times in generator.factors]
-    times = np.unique(np.concatenate(bends)) if bends else start + np.linspace(0.0, 1.0, 32)
-    some = times[:: max(1, len(times) // 64)]
     drifts = []
-    for t in some.tolist():
-        # A factor that is impossible at some time is refused when a step gets there.
+    for t in some_times(space, start):
         with suppress(DefinitenessError, ValueRangeError):
             drifts.append(generator.varying(t).A)
     return Generator(np.mean(drifts, axis=0) if drifts else generator.A, None, generator.noise_root)

@@ -26,8 +26,8 @@ from .conditions import TimeSeries, Unknown, checked_value
 
 #: How far a bump reaches, in widths: 1e-10 of it lies beyond.
 _REACH = 6.5
-#: Gauss-Legendre points along each axis of a bump, in 1, 2 and 3 dimensions.
-_POINTS = (64, 48, 28)
+#: Gauss-Legendre points along each axis of a bump, in 1, 2 and 3 dimensions, and how many of them it takes by itself.
+_POINTS, _OWN = (64, 48, 28), (44, 36, 22)
 
 
 @coded
@@ -53,13 +53,17 @@ class Bump:
         assign(self, centre=tuple(as_finite("centre", self.centre, (None,)).tolist()))
         assign(self, width=as_positive("width", self.width))
 
-    def rule(self, domain: Domain) -> tuple[FloatArray, FloatArray]:
-        """Points (n, d) in the domain and weights: the bump times the measure there, up to a factor."""
-        lines = []
-        t, w = legendre(_POINTS[domain.dimension - 1])
-        for at, low, high in zip(self.centre, domain.lower, domain.upper, strict=True):
+    def rule(self, domain: Domain, wave: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Points (n, d) in the domain and weights: the bump times the measure there, up to a factor.
+
+        ``wave`` (d,) is the bandwidth, per unit of length, of what it is integrated against: of whitened features an
+        error of 1e-8 is one of 1e-2, and a wide bump has many waves across it.
+        """
+        lines, d = [], domain.dimension
+        for at, low, high, k in zip(self.centre, domain.lower, domain.upper, wave, strict=True):
             # Cut at the walls of the bounding box, so that a bump beside a wall is integrated as smoothly as any.
             a, b = max(low, at - _REACH * self.width), min(high, at + _REACH * self.width)
+            t, w = legendre(max(_POINTS[d - 1], _OWN[d - 1] + math.ceil(0.5 * k * (b - a))))
             x = 0.5 * (a + b) + 0.5 * (b - a) * t
             lines.append((x, w * np.exp(-0.5 * np.square((x - at) / self.width))))
         nodes = np.stack([g.ravel() for g in np.meshgrid(*[x for x, _ in lines], indexing="ij")], axis=1)

@@ -221,13 +221,18 @@ def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) 
 def _remark_on_jumps(problem: Problem, pde: LinearPDE, warned: list[str]) -> None:
     """A wall held far from where the prior puts the field is a jump at the start, which no smooth basis follows."""
     mean, std, unit = problem.prior.mean, problem.prior.std, problem.field.unit
+    parts: dict[float, list[str]] = {}
     for part, condition in pde.conditions.items():
         held = condition.value if isinstance(condition, Dirichlet) else None
         if isinstance(held, float) and abs(held - mean) > 4.0 * std:
-            warned.append(
-                f"the part {part!r} is held at {held:.4g} {unit}, but the prior puts the field at "
-                f"{mean:.4g} +- {std:.2g} {unit}: at the start the field jumps there. Check the prior."
-            )
+            parts.setdefault(held, []).append(repr(part))
+    for held, names in parts.items():
+        what = f"the part {names[0]} is" if len(names) == 1 else f"{len(names)} parts ({several(names, 3)}) are"
+        warned.append(
+            f"{what} held at {held:.4g} {unit}, but the prior puts the field at {mean:.4g} +- {std:.2g} {unit}: at the "
+            "start the field jumps there, by more than the band expects. Give prior.mean the held value, or a larger "
+            "prior.std."
+        )
 
 
 # -- what governs -----------------------------------------------------------------------------------------------------

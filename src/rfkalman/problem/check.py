@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _PROBES = 300
 _SLOW_MS = 100.0
+#: A field whose std is less than this beside that at the start has faded.
+_FADED = 0.05
 #: Fields and batches of the rehearsal that is part of a check.
 _FIELDS, _REHEARSED = 8, 20
 
@@ -76,6 +78,7 @@ class CheckReport(Told):
     observability: float  #: share of the field's variance that the readings of the window remove (domain mean)
     weakest_place: list[float]  #: where the least is removed, of some hundred places
     weakest_share: float
+    std_start: float  #: rms std of the field at the start
     std_before: float  #: rms std of the field at the end of the window, without the readings ...
     std_after: float  #: ... and with them
     unknowns: tuple[UnknownOutlook, ...]
@@ -220,6 +223,7 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
         "observability": 1.0 - all_after / all_before if all_before > 0.0 else 0.0,
         "weakest_place": [float(c) for c in x[worst]],
         "weakest_share": float(share[worst]),
+        "std_start": math.sqrt(model.field(model.initial, model.start).total_variance()),
         "std_before": math.sqrt(all_before),
         "std_after": math.sqrt(all_after),
         "unknowns": tuple(
@@ -326,10 +330,15 @@ def _about_data(setup: Setup, d: DataReport) -> Iterator[Finding]:
 
 def _about_outlook(report: CheckReport) -> Iterator[Finding]:
     removed, least, cost = 100 * report.observability, 100 * report.weakest_share, 1e3 * report.seconds_per_batch
-    if removed < 30.0:
+    faded = report.std_before < _FADED * report.std_start
+    if faded:
+        left = report.std_before / report.std_start
+        text = f"by the end of the window the field has faded to {left:.1g} of the prior's std"
+        yield note("physics", f"{text}: without process noise or unknown sources nothing new happens to it.")
+    elif removed < 30.0:
         text = f"within the window they remove only {removed:.0f} % of the field's variance"
         yield warn("sensors", f"{text}: the maps will mostly show the prior.")
-    if least < 10.0 <= removed:
+    if least < 10.0 <= removed and not faded:
         text = f"they say almost nothing about the field at {_place(report.weakest_place)}"
         yield note("sensors", f"{text}: {max(least, 0.0):.0f} % of its variance is removed.")
     for unknown in report.unknowns:

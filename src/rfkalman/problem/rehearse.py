@@ -42,15 +42,11 @@ def sentences(setup: Setup, trial: Rehearsal) -> list[str]:
     """What a rehearsal has found, in words: what holds, where and when it is weakest, the numbers."""
     found = facts(setup, trial)
     share, place, when = trial.coverage, found["weakest_place"], found["weakest_time"]
-    said = "The bands hold what they promise"
-    if not trial.holds:
-        wide = share["90"] > 0.9
-        width = f"about {trial.rms_z:.2g} times as wide as " + ("needed" if wide else "they are would be right")
-        said = f"The bands do not hold what they promise, they are too {'wide' if wide else 'narrow'} ({width})"
+    said = trial.verdict[0].upper() + trial.verdict[1:]
     held = ", ".join(f"{100 * share[level]:.0f} %" for level in ("50", "90", "99"))
     unit = pretty_unit(setup.labels.unit)
     return [
-        f"{said}: of {trial.n} fields drawn from what the problem states, the 90 % band held {100 * share['90']:.0f} % "
+        f"{said}. Of {trial.n} fields drawn from what the problem states, the 90 % band held {100 * share['90']:.0f} % "
         f"(+- {100 * share['standard_error']:.1f} %) over {found['batches']} batches until {found['until']}.",
         f"It is weakest at {place['text']} ({100 * place['coverage']:.0f} % inside, all times together), and at "
         f"{when['text']} ({100 * when['coverage']:.0f} %, all places together).",

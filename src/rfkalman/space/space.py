@@ -99,8 +99,11 @@ class Basis(Shown):
         By the rule of its own where it is a :class:`~rfkalman.physics.sources.Bump`, else on :meth:`rule_for` it.
         """
         if isinstance(function, Bump):
-            x, weights = function.rule(self.pde.domain)
-            return np.asarray(weights @ self(x) / (weights.sum() * self.pde.domain.volume))
+            x, weights = function.rule(self.pde.domain, self.pde.domain.wave(self.order))
+            total = np.zeros(self.rank)
+            for some in row_blocks(len(x), 65536):
+                total += weights[some] @ self(x[some])
+            return np.asarray(total / (weights.sum() * self.pde.domain.volume))
 
         def values(x: FloatArray) -> FloatArray:
             return as_finite("function(x)", function(x), (len(x),), "It must give one value per row of x.")

@@ -8,6 +8,7 @@ condition, directions that are rounding noise.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -117,6 +118,7 @@ def whiten(
     memory: float = MEMORY,
     spectrum: SpectrumRoute = svd_spectrum,
     enrich: bool = True,
+    measured: bool = True,
 ) -> WhitenedSpace:
     """Bind features to the domain of a PDE and build the whitened space.
 
@@ -153,6 +155,9 @@ def whiten(
         Add to a recipe what the problem declares and smooth features cannot follow: kinks at interfaces, corners,
         holes, values that jump between parts, layers of outflow. The report lists what was added and why. A bound
         feature map is taken as it is.
+    measured : bool
+        False leaves out of the report what takes another pass over the features: the leverage, and whether coefficient
+        functions are resolved. For spaces that only serve another one.
 
     Examples
     --------
@@ -270,7 +275,9 @@ def whiten(
             pde, bound, T[: len(T) - angles.n_features, :n], angles, rule, memory, held, free
         )
         terms = _corrected(terms, fix @ T[-angles.n_features :, n:])
-    health = _measure(pde, whole, T, assembly, check, eta, memory, edges, r, T.shape[1] - carried.shape[1])
+    health = {"eta": eta, "peclet": _peclet(assembly, r), "operator_defect": math.nan, "leverage": math.nan}
+    if measured:
+        health |= _measure(pde, whole, T, assembly, check, memory, edges, r, T.shape[1] - carried.shape[1])
     health |= {"mixed_corners": float(len(uncovered(pde, bound))), "inflow": _inflow(pde)}
     health |= {"trace_eps": eps, "conforming": float(not nonconforming), "graded": float(singular is not None)}
     candidates = (floor,) if grid is None else grid.floors
@@ -577,7 +584,6 @@ def _measure(
     T: FloatArray,
     assembly: galerkin.Assembly,
     check: Rule,
-    eta: float,
     memory: float,
     edges: Mapping[str, BoundaryRule],
     r: int,
@@ -612,6 +618,9 @@ def _measure(
             SpaceWarning,
             stacklevel=3,
         )
+    return {"operator_defect": operator_defect, "leverage": leverage}
+
+
+def _peclet(assembly: galerkin.Assembly, r: int) -> float:
     spectrum = np.linalg.eigvalsh(symmetrise(assembly.stiffness[:r, :r]))
-    peclet = assembly.fastest / np.sqrt(assembly.slowest_diffusion * max(float(spectrum[-1]), 1e-300))
-    return {"eta": eta, "operator_defect": operator_defect, "leverage": leverage, "peclet": float(peclet)}
+    return float(assembly.fastest / np.sqrt(assembly.slowest_diffusion * max(float(spectrum[-1]), 1e-300)))
