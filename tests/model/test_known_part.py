@@ -31,16 +31,16 @@ def truth(x: np.ndarray, t: float) -> np.ndarray:
     return STRENGTH * (t + np.cos(np.outer(x[:, 0], wave)) @ (amplitude * -np.expm1(-rate * t) / rate))
 
 
-@pytest.mark.parametrize("length_scale", [0.25, 0.15])
+@pytest.mark.parametrize("length_scale", [0.075, 0.1])
 def test_what_a_known_source_does_beyond_the_space_is_measured_and_warned_about(length_scale):
-    """Held against the closed form at the times that the twin looked at: within a tenth, the twin's own error. What is
-    added around a narrow source holds its steady state (3e-4), not how it gets there."""
-    space = heated(60, length_scale)
+    """Held against the closed form at the times that the twin looked at, beside the std without data, which nothing
+    takes from a constant: within a tenth, the twin's own error. 90 % bands of four sensors held 50 % at 0.02."""
+    space = heated(120, length_scale)
     with pytest.warns(ResolutionWarning, match="known sources, fluxes and boundary values do only to"):
         model = rk.Model(space, LAW)
     x = np.linspace(0.0, 1.0, 2001)[:, None]
     idle, worst = rk.Assimilator(model), 0.0
-    for t in model.unresolved.settled * np.array([0.002, 0.02, *np.linspace(0.0, 1.0, 13)[1:]]):
+    for t in model.unresolved.settled * np.linspace(0.0, 1.0, 13)[1:]:
         idle.advance(float(t))
         worst = max(worst, float(np.sqrt(np.mean(np.square(idle.posterior().mean(x) - truth(x, t))))))
     assert model.report().known_lost == pytest.approx(worst, rel=0.1)

@@ -377,8 +377,7 @@ class Model(Shown):
             stated = law_within(self._given[0], twin.space)
             own = self.initial.mean[:r]
             rich = twin.overlap[:r, : twin.space.rank].T @ own if stated is None else stated.mean
-            missed = known_lost(space, twin, (own, rich), self.start, law.settled)
-            known = None if missed is None else missed / math.sqrt(spread)
+            known = known_lost(space, twin, (own, rich), law)
         inside = law.doubt is not None
         spread_at = middle, float(around)
         cost = 0.0 if self._given is None else self.twin().seconds
@@ -410,8 +409,11 @@ class Model(Shown):
             law = law_within(given, W)
             if law is None:
                 return T.T @ own, own
-            # What the twin does not hold either is none of what the space follows.
+            # What the twin does not hold either is none of what the space follows, and as much as it was.
             rest = remainder_of(given, W)
+            beside = rest - T.T @ (T @ rest)
+            size, left = float(np.square(rest).sum()), float(np.square(beside).sum())
+            rest = beside * math.sqrt(size / left) if left > 0.01 * size else rest
             return np.hstack([law.root, rest]), np.hstack([T @ law.root, np.zeros((r, rest.shape[1]))])
 
         rich = declared_blocks(W, like=space)

@@ -181,15 +181,23 @@ class Unresolved(Shown):
         steps = 2.0 * math.log2(elapsed)
         return 1 + int(steps), steps - int(steps)
 
+    def spread(self, t: float) -> float:
+        """Variance of the field without data, averaged over the domain, at the node before a time."""
+        with np.errstate(all="ignore"):
+            return float(np.square(self.rich @ self._moved(self.between(t)[0])).sum())
+
+    def _moved(self, j: int) -> FloatArray:
+        """The root of the law of the joint state at a node."""
+        if not j:
+            return self.initial
+        step = self._step(j - 1)
+        moved = step.apply(self.initial)
+        return moved if step.noise_root is None else np.hstack([moved, step.noise_root])
+
     def _node(self, j: int) -> FloatArray:
         if j not in self._nodes:
-            moved = self.initial
             with np.errstate(all="ignore"):
-                if j:
-                    step = self._step(j - 1)
-                    moved = step.apply(moved)
-                    if step.noise_root is not None:
-                        moved = np.hstack([moved, step.noise_root])
+                moved = self._moved(j)
                 D = self.rich @ moved - self.overlap.T @ (self.own @ moved)
                 doubt = np.zeros((len(D), 0)) if self.doubt is None else self.doubt @ moved
             self._nodes[j], self._doubts[j] = _columns(D), _columns(doubt)

@@ -179,7 +179,7 @@ class LinearPDE(Shown):
     def source_at(self, x: FloatArray, t: float) -> FloatArray:
         """Source at points and one time, (N,)."""
         if callable(self.source):
-            return as_values("source(x, t)", self.source(x, t), x)
+            return as_values("source(x)", self.source(x, t), x)
         return np.broadcast_to(0.0 if self.source is None else self.source, (len(x),))
 
     def settings(self) -> dict[str, Any]:
