@@ -40,7 +40,7 @@ def main() -> None:
             "sources": [{"name": "pump", "place": [60, 60], "width": "1 m", "strength": {"unknown": rate}}],
             "process_noise": {"change": "0.25 mm", "per": "10 min", "length": "15 m"},
         },
-        prior={"std": "0.5 mm", "length": "15 m"},  # the water is at rest
+        prior={"std": "0.3 mm", "length": "15 m"},  # the water is at rest
         sensors={
             "noise": "1 mm",
             "offset": "3 mm",  # where the zero of each transducer was set

@@ -12,30 +12,49 @@ from .study import Judged, study
 
 #: What a 90 % band may hold, and how much worse than the exact filter's its score may be.
 COVERAGE, SCORE = (0.85, 0.95), 1.15
-#: Problems for every run of the tests: about three seconds each, with the features of a kind each.
-FAST = ("column-100", "jump", "peclet-112", "heat-early-moving")
-#: Where the plain filter is right too: early waves have faded, or the space has corners by hand.
-EASY = {"heat-0.1-moving", "heat-0.1-fixed", "heat-1-moving", "heat-1-fixed", "peclet-4", "peclet-22"}
+#: Problems for every run of the tests: a few seconds each, each with features of another kind.
+FAST = ("column-100", "jump", "peclet-112")
+#: Where the plain filter fails; elsewhere the automatic choice alone is enough by now, or smooth features are refused.
+HARD = ("column-10", "column-100", "inclusion", "plate-hole", "window", "jump", "peclet-112")
 
 
-def require(name: str, found: Judged) -> None:
-    """Inside what is promised, with the plain filter outside of it or beside it."""
-    (share, error), (score, _) = found.ours.at(0.9), found.crps
+def require(name: str) -> Judged:
+    """24 twins, shipped defaults: inside what is promised, and the plain filter outside of it."""
+    found = study(name)
+    share, error = found.ours.at(0.9)
     assert COVERAGE[0] <= share <= COVERAGE[1], f"{share:.3f} ± {error:.3f}"
-    assert score <= SCORE
-    if name not in EASY and found.plain is not None:
-        wrong, worse = found.plain.at(0.9)[0], found.plain.crps.mean() / found.exact.crps.mean()
-        assert wrong < COVERAGE[0] or worse > SCORE or wrong < share - 2.0 * error
+    assert found.crps[0] <= SCORE
+    if name in HARD:
+        assert found.plain is not None and found.plain.at(0.9)[0] < COVERAGE[0]
+    return found
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_bands_hold_truths_of_other_discretisations(name):
-    """24 twins, shipped defaults; figures in docs/trust.md."""
-    require(name, study(name))
+    """Figures in docs/trust.md."""
+    require(name)
+
+
+def test_bands_of_a_small_space_hold_rough_fields_and_those_of_the_space_alone_do_not():
+    """Rank 60 for a field that needs 250: right to two hundredths with sensors that move, and plain 0.3."""
+    found = study("heat-early-moving", max_rank=60)
+    assert COVERAGE[0] <= found.ours.at(0.9)[0] <= COVERAGE[1]
+    assert found.plain is not None and found.plain.at(0.9)[0] < 0.5
+    assert found.ours.crps.mean() < 0.8 * found.plain.crps.mean()
 
 
 @pytest.mark.study
-@pytest.mark.parametrize("name", [name for name in PROBLEMS if name not in FAST])
+@pytest.mark.parametrize("name", PROBLEMS)
 def test_bands_hold_truths_of_other_discretisations_everywhere(name, study_table):
-    """The same for every problem. The table has those of the fast tests too, in the order of docs/trust.md."""
-    require(name, study(name))
+    """The same for every problem, into the table."""
+    found = require(name)
+    study_table.add(
+        "90 % bands of shipped defaults on truths of other discretisations, 24 twins",
+        problem=name,
+        rank=found.rank,
+        inside=found.ours.at(0.9)[0],
+        standard_error=found.ours.at(0.9)[1],
+        exact=found.exact.at(0.9)[0],
+        plain="refused" if found.plain is None else found.plain.at(0.9)[0],
+        crps_over_exact=found.crps[0],
+    )
