@@ -389,7 +389,8 @@ def _unpack_model(
     if "unresolved" in header:
         basis = _unpack_basis(header["beyond"], arrays, space.pde)
         law = _unpacked(header["unresolved"], arrays)
-        unresolved = Unresolved(basis, **law, pace=Pace(space, law["start"]) if space.pde.factors else None)
+        pace = Pace(space, law["start"], law["settled"]) if space.pde.factors else None
+        unresolved = Unresolved(basis, **law, pace=pace)
     return Model(space, **_unpacked(header["parts"], arrays), unresolved=unresolved)
 
 

@@ -23,6 +23,7 @@ and a replay therefore see the same numbers.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -294,7 +295,7 @@ def joint(
     slowest, fastest = rates[rates > _STILL * rates.max()].min(), rates.max()
     arrays = (frozen(initial), frozen(into_rich), frozen(into_own))
     times = (start, _FIRST / float(fastest), _SETTLED / float(slowest))
-    pace = Pace(space, start) if space.pde.factors else None
+    pace = Pace(space, start, times[2]) if space.pde.factors else None
     return Unresolved(W.frame, twin.overlap, generator, *arrays, (R, r), *times, doubt, pace)
 
 
@@ -330,30 +331,33 @@ class Pace:
     time; otherwise terms count by their traces, in which the fine structure weighs most. It depends on the time alone.
     """
 
-    def __init__(self, space: WhitenedSpace, start: float) -> None:
+    def __init__(self, space: WhitenedSpace, start: float, settled: float) -> None:
         r = space.rank
-        self._start = start
+        self._start, self._settled = start, settled
         self._terms = [(term, float(term.value * np.trace(term.matrix[:r, :r]))) for term in space.terms]
-        self._usual = float(np.mean([self._speed(t) for t in some_times(space, start)]))
+        self._usual = float(np.mean([self._speed(t) for t in some_times(space, start)])) or 1.0
         knots = [f.times for f in space.pde.factors.values() if isinstance(f, TimeSeries)]
         self._known = len(knots) == len(space.pde.factors)
-        # Between knots the speed is linear; functions are looked at on pieces of a hundredth of the slowest decay.
-        slowest = np.abs(np.linalg.eigvalsh(symmetrise(space.stiffness)))
-        self._piece = 0.01 * _SETTLED / float(slowest[slowest > _STILL * slowest.max()].min())
-        self._edges = np.unique(np.concatenate([[start], *knots])) if self._known else np.array([start])
-        self._edges = self._edges[self._edges >= start]
-        self._sums = np.concatenate([[0.0], np.cumsum([self._between(*e) for e in pairwise(self._edges.tolist())])])
+        # Between knots the speed is linear; functions are looked at on pieces of a hundredth of the slowest decay, or
+        # longer ones where something else takes long to settle.
+        rates = np.abs(np.linalg.eigvalsh(symmetrise(space.stiffness)))
+        slowest = float(rates[rates > _STILL * rates.max()].min())
+        self._piece = max(0.01 * _SETTLED / slowest, 1e-4 * settled)
+        edges = np.unique(np.concatenate([[start], *knots])) if self._known else np.array([start])
+        self._edges: list[float] = edges[edges >= start].tolist()
+        self._sums: list[float] = [0.0, *np.cumsum([self._between(*ends) for ends in pairwise(self._edges)]).tolist()]
 
     def __call__(self, t: float) -> float:
         if t <= self._start:
             return 0.0
-        if not self._known:
-            while self._edges[-1] + self._piece < t:
-                end = self._start + len(self._edges) * self._piece
-                last = float(self._sums[-1]) + self._between(float(self._edges[-1]), end)
-                self._edges, self._sums = np.append(self._edges, end), np.append(self._sums, last)
-        j = int(np.searchsorted(self._edges, t, side="right")) - 1
-        return float(self._sums[j]) + self._between(float(self._edges[j]), t)
+        # Once the law has settled nobody asks how much more time has gone by.
+        while not self._known and self._edges[-1] + self._piece < t and self._sums[-1] < self._settled:
+            end = self._start + len(self._edges) * self._piece
+            self._sums.append(self._sums[-1] + self._between(self._edges[-1], end))
+            self._edges.append(end)
+        j = bisect_right(self._edges, t) - 1
+        gone = self._sums[j]
+        return gone if gone >= self._settled else gone + self._between(self._edges[j], t)
 
     def _between(self, a: float, b: float) -> float:
         x, w = legendre(2 if self._known else 12)
