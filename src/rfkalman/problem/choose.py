@@ -62,7 +62,7 @@ _FAMILIES: dict[str, tuple[str, Any]] = {
 _USUAL_RANK = 150
 #: On a line so many directions cost nothing, and are taken whatever the prior asks for. What 10 to 20 smooth ones leave
 #: out was small beside the prior and not beside bands that many readings have made narrow: 90 % bands held 73 to 76 %
-#: of fields driven by rough noise, 36 % under a wall that swings faster than they follow, 42 % around a known source.
+#: of fields driven by rough noise, 36 % under a wall that swings faster than they follow, 50 % around a known source.
 _FREE_RANK = 48
 #: Spaces that are built at most, and how far from the share that is asked for one is near enough.
 _TRIES, _NEAR = 6, 0.005
