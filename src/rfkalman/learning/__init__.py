@@ -1,0 +1,1 @@
+"""Coefficients from readings: the objective of learning and its exact gradient."""
