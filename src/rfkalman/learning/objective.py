@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from itertools import pairwise
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
 
 from ..core.checks import FloatArray, as_count, unchecked
 from ..core.errors import PrecisionWarning, ShapeError
+from . import compiled, recursion
 from .recording import Folds, Recording, System
-from .recursion import Counted, Sweep, sweep
+from .recursion import Adjoint, Counted, Sweep
 from .steps import Steps, adjoint, discretise
 
 #: Above this estimate of the relative error of the variances an evaluation warns.
 INDICATOR_LIMIT = 1e-7
+#: Bytes of derivatives by steps that the scores of blocks may keep.
+_KEPT = 1 << 28
 
 
 class Evaluation(NamedTuple):
@@ -50,7 +53,7 @@ def value(system: System, record: Recording, folds: Folds) -> float:
     >>> round(value(system, record, Folds(np.zeros((0, 1)))), 12) == round(0.5 * math.log(4.0 * math.pi), 12)
     True
     """
-    found = _run(system, record, folds, _counted(folds, record), gradient=False)[0]
+    found = _run(system, record, folds, _counted(folds, record), gradient=False)
     return _total(found)
 
 
@@ -60,26 +63,27 @@ def value_and_gradient(system: System, record: Recording, folds: Folds) -> Evalu
     Costs at most four filter passes per fold, whatever the number of parameters behind the system: forwards, forwards
     again between the kept beliefs, and backwards.
     """
-    found, steps = _run(system, record, folds, _counted(folds, record), gradient=True)
-    return Evaluation(_total(found), _by_system(system, record, steps, found), found.contributions, found.indicator)
+    found = _run(system, record, folds, _counted(folds, record), gradient=True)
+    gradient = _by_system(system, record, found.by[0]) if found.by else _nowhere(system)
+    return Evaluation(_total(found), gradient, found.contributions, found.indicator)
 
 
 def block_scores(system: System, record: Recording, folds: Folds, blocks: int) -> list[System]:
     """Gradients of the objective restricted to each of so many consecutive blocks of time; their sum is the gradient.
 
-    The counted batches are divided evenly. A block's sweep begins at its end, so all together cost about
-    (blocks + 1) / 2 gradients.
+    The counted batches are divided evenly. The beliefs are computed once for all blocks; a block's way back begins at
+    its end and goes on before its beginning until the filter has forgotten it. So all together cost little more than
+    one gradient where the filter forgets within a block, and about ``blocks`` / 4 gradients where it never does.
     """
-    steps = _discretised(system, record, folds)
     count = as_count("blocks", blocks)
-    bounds = np.linspace(min(folds.skip, record.n_batches), record.n_batches, count + 1).round().astype(int)
-    scores = []
-    for first, last in pairwise(bounds):
-        head = Recording(record.gap[:last], record.gaps, record.y[:last], record.inputs[:last], record.inputs_0)
-        counted = _counted(folds, head)
-        counted.batches[:first] = 0.0
-        found = sweep(system, steps, head, counted, gradient=True)
-        scores.append(_by_system(system, record, steps, found))
+    bounds = np.linspace(min(folds.skip, record.n_batches), record.n_batches, count + 1).round().astype(int).tolist()
+    counted = _counted(folds, record)
+    at_once = max(1, _KEPT // (16 * record.gaps.size * system.dim**2 + 1))
+    scores: list[System] = []
+    for first in range(0, count, at_once):
+        some = bounds[first : first + at_once + 1]
+        found = _run(system, record, folds, counted._replace(bounds=some), gradient=True)
+        scores += [_by_system(system, record, by) for by in found.by] or [_nowhere(system)] * (len(some) - 1)
     return scores
 
 
@@ -91,9 +95,7 @@ def _counted(folds: Folds, record: Recording) -> Counted:
     evidence, score = np.zeros(len(left_out)), np.full(len(left_out), folds.score_weight)
     if with_evidence:
         evidence[0], score[0] = folds.evidence_weight, 0.0
-    batches = np.ones(record.n_batches)
-    batches[: folds.skip] = 0.0
-    return Counted(left_out, evidence, score, batches)
+    return Counted(left_out, evidence, score, [min(folds.skip, record.n_batches), record.n_batches])
 
 
 def _discretised(system: System, record: Recording, folds: Folds) -> Steps:
@@ -109,9 +111,10 @@ def _discretised(system: System, record: Recording, folds: Folds) -> Steps:
         return discretise(system, record.gaps)
 
 
-def _run(system: System, record: Recording, folds: Folds, counted: Counted, gradient: bool) -> tuple[Sweep, Steps]:
+def _run(system: System, record: Recording, folds: Folds, counted: Counted, gradient: bool) -> Sweep:
     steps = _discretised(system, record, folds)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        sweep = compiled.sweep if compiled.available() else recursion.sweep
         found = sweep(system, steps, record, counted, gradient)
     if found.indicator > INDICATOR_LIMIT:
         warnings.warn(
@@ -121,7 +124,7 @@ def _run(system: System, record: Recording, folds: Folds, counted: Counted, grad
             PrecisionWarning,
             stacklevel=3,
         )
-    return found, steps
+    return found
 
 
 def _total(found: Sweep) -> float:
@@ -129,11 +132,12 @@ def _total(found: Sweep) -> float:
     return total if math.isfinite(total) else math.inf
 
 
-def _by_system(system: System, record: Recording, steps: Steps, found: Sweep) -> System:
-    by = found.by
-    if by is None:
-        shapes = (system.A, system.B, system.Qc, system.m0, system.P0, system.H, system.C, system.R, system.extra)
-        return unchecked(System, *(np.full_like(a, np.nan) for a in shapes))
+def _by_system(system: System, record: Recording, by: Adjoint) -> System:
     drift = adjoint(system, record.gaps, by.steps)
     R = np.diagonal(by.R).copy() if system.R.ndim == 1 else by.R
     return unchecked(System, drift.A, drift.B, drift.Qc, by.m0, by.P0, by.H, by.C, R, by.extra)
+
+
+def _nowhere(system: System) -> System:
+    """The gradient where the objective is infinite."""
+    return unchecked(System, *(np.full_like(getattr(system, f.name), np.nan) for f in fields(system)))

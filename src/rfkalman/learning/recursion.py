@@ -37,6 +37,8 @@ from .steps import Steps
 
 #: Bytes of beliefs that the folds of one sweep may keep.
 _KEPT = 1 << 28
+#: A derivative by the state that fell so far adds nothing to what it has added.
+_FADED = 1e-20
 
 
 class Sweep(NamedTuple):
@@ -44,7 +46,7 @@ class Sweep(NamedTuple):
 
     contributions: FloatArray  #: (T,), the objective by batch
     indicator: float  #: eps times the largest variance of a prediction over that of its noise
-    by: Adjoint | None
+    by: list[Adjoint]  #: of each block; empty where no gradient was asked for, or the objective is infinite
 
 
 class Adjoint(NamedTuple):
@@ -65,7 +67,7 @@ class Counted(NamedTuple):
     left_out: NDArray[np.bool_]  #: (K, n)
     evidence: FloatArray  #: (K,), weight of the log density of the kept readings
     score: FloatArray  #: (K,), weight of the log scores of those left out
-    batches: FloatArray  #: (T,), weight of each batch
+    bounds: list[int]  #: of the blocks of batches that count
 
 
 def sweep(system: System, steps: Steps, record: Recording, counted: Counted, gradient: bool) -> Sweep:
@@ -75,27 +77,44 @@ def sweep(system: System, steps: Steps, record: Recording, counted: Counted, gra
     total: Sweep | None = None
     for first in range(0, len(counted.left_out), at_once):
         some = slice(first, first + at_once)
-        part = Counted(counted.left_out[some], counted.evidence[some], counted.score[some], counted.batches)
+        part = Counted(counted.left_out[some], counted.evidence[some], counted.score[some], counted.bounds)
         found = _Recursion(system, steps, record, part).sweep(gradient)
         total = found if total is None else _sum(total, found)
     if total is None:
-        zero = _zero(system, steps) if gradient else None
-        return Sweep(np.zeros(T), 0.0, zero)
+        return Sweep(np.zeros(T), 0.0, [zero(system, steps) for _ in counted.bounds[1:]] if gradient else [])
     return total
 
 
 def _sum(one: Sweep, other: Sweep) -> Sweep:
-    by = None
-    if one.by is not None and other.by is not None:
-        steps = Steps(*(a + b for a, b in zip(one.by.steps, other.by.steps, strict=True)))
-        by = Adjoint(steps, *(a + b for a, b in zip(one.by[1:], other.by[1:], strict=True)))
+    by = []
+    if one.by and other.by:
+        for mine, yours in zip(one.by, other.by, strict=True):
+            steps = Steps(*(a + b for a, b in zip(mine.steps, yours.steps, strict=True)))
+            by.append(Adjoint(steps, *(a + b for a, b in zip(mine[1:], yours[1:], strict=True))))
     return Sweep(one.contributions + other.contributions, max(one.indicator, other.indicator), by)
 
 
-def _zero(system: System, steps: Steps) -> Adjoint:
+def zero(system: System, steps: Steps) -> Adjoint:
+    """No derivatives yet."""
     n = len(system.H)
     rest = (np.zeros_like(a) for a in (system.m0, system.P0, system.H, system.C, np.empty((n, n)), system.extra))
     return Adjoint(Steps(*map(np.zeros_like, steps)), *rest)
+
+
+def chunk_length(T: int) -> int:
+    """Batches between the beliefs that are kept."""
+    return math.isqrt(T) + 1
+
+
+def faded(lam: FloatArray, Lam: FloatArray, peak: FloatArray, Peak: FloatArray) -> bool:
+    """Whether every entry has fallen to nothing beside its own peak, which is kept up to date.
+
+    A block of time leaves derivatives by the state before it, which a filter that forgets takes to zero on the way
+    back: what they would still add is far below the rounding of what they have.
+    """
+    np.maximum(peak, np.abs(lam), out=peak)
+    np.maximum(Peak, np.abs(Lam), out=Peak)
+    return bool((np.abs(lam) <= _FADED * peak).all() and (np.abs(Lam) <= _FADED * Peak).all())
 
 
 class _Batch(NamedTuple):
@@ -127,27 +146,38 @@ class _Recursion:
     def sweep(self, gradient: bool) -> Sweep:
         T, K = self.record.n_batches, len(self.counted.left_out)
         m, P = (np.repeat(a[None], K, axis=0) for a in (self.system.m0, self.system.P0))
-        chunk = math.isqrt(T) + 1
+        chunk = chunk_length(T)
         kept = []
         for t in range(T):
             if gradient and t % chunk == 0:
                 kept.append((m, P))
             m, P, _ = self.forward(t, m, P)
         if not gradient or not np.isfinite(self.contributions).all():
-            return Sweep(self.contributions, self.indicator, None)
-        by = _zero(self.system, self.steps)
-        lam, Lam = np.zeros_like(m), np.zeros_like(P)
+            return Sweep(self.contributions, self.indicator, [])
+        bounds = self.counted.bounds
+        found = [zero(self.system, self.steps) for _ in bounds[1:]]
+        adjoints = [(np.zeros_like(m), np.zeros_like(P)) for _ in found]
+        peaks = [(np.zeros_like(m), np.zeros_like(P)) for _ in found]
+        done = [False] * len(found)
         for first in reversed(range(0, T, chunk)):
+            if all(done):
+                break
             m, P = kept.pop()
             batches = []
             for t in range(first, min(first + chunk, T)):
                 m, P, batch = self.forward(t, m, P)
                 batches.append(batch)
-            for t in reversed(range(first, first + len(batches))):
-                lam, Lam = self.backward(t, batches.pop(), lam, Lam, by)
-        by.m0[:] = lam.sum(axis=0)
-        by.P0[:] = Lam.sum(axis=0)
-        return Sweep(self.contributions, self.indicator, by)
+            for j, by in enumerate(found):
+                begin, end = bounds[j], bounds[j + 1]
+                if done[j]:
+                    continue
+                for t in reversed(range(first, min(first + len(batches), end))):
+                    adjoints[j] = self.backward(t, batches[t - first], begin <= t, *adjoints[j], by)
+                done[j] = len(found) > 1 and first < begin and faded(*adjoints[j], *peaks[j])
+        for by, (lam, Lam) in zip(found, adjoints, strict=True):
+            by.m0[:] = lam.sum(axis=0)
+            by.P0[:] = Lam.sum(axis=0)
+        return Sweep(self.contributions, self.indicator, found)
 
     def forward(self, t: int, m: FloatArray, P: FloatArray) -> tuple[FloatArray, FloatArray, _Batch]:
         before = m, P
@@ -178,8 +208,8 @@ class _Recursion:
         # Rows of the roots of what is taken away; zero for those left out.
         V = L_inverse @ (W * kept[:, :, None])
         ahead = P - V.transpose(0, 2, 1) @ V
-        weight = self.counted.batches[t]
-        evidence, score = weight * self.counted.evidence, weight * self.counted.score
+        counts = self.counted.bounds[0] <= t < self.counted.bounds[-1]
+        evidence, score = counts * self.counted.evidence, counts * self.counted.score
         log_det = 2.0 * np.log(np.diagonal(L, axis1=1, axis2=2)).sum(axis=1)
         density = -0.5 * (kept.sum(axis=1) * LOG_2PI + log_det + np.einsum("ki,ki->k", v, e))
         q = (self.eye - inverse @ S) * scored[:, None, :]
@@ -189,9 +219,7 @@ class _Recursion:
             scores = np.where(scored, -0.5 * (LOG_2PI + np.log(spread) + error**2 / spread), 0.0).sum(axis=1)
         else:
             scores = np.full(len(kept), -np.inf)
-        self.contributions[t] = (
-            -sum(w @ part for w, part in ((evidence, density), (score, scores)) if w.any()) if weight else 0.0
-        )
+        self.contributions[t] = -sum(float(w @ part) for w, part in ((evidence, density), (score, scores)) if w.any())
         a = score[:, None] * error / spread
         b = 0.5 * score[:, None] * scored * (1.0 / spread - (error / spread) ** 2)
         batch = _Batch(before, m, P, W, inverse, e, gain_t, q, a, b)
@@ -199,24 +227,24 @@ class _Recursion:
         return m, 0.5 * (ahead + ahead.transpose(0, 2, 1)), batch
 
     def backward(
-        self, t: int, at: _Batch, lam: FloatArray, Lam: FloatArray, by: Adjoint
+        self, t: int, at: _Batch, counts: bool, lam: FloatArray, Lam: FloatArray, by: Adjoint
     ) -> tuple[FloatArray, FloatArray]:
-        w = (self.counted.batches[t] * self.counted.evidence)[:, None]
+        w, wa, wb = counts * self.counted.evidence[:, None], counts * at.a, counts * at.b
         H = self.system.H * self.finite[t][:, None]
         e, q = at.e, at.q
         g = np.einsum("kij,kj->ki", at.gain_t, lam)
         N_t = at.gain_t @ Lam
-        shared = -0.5 * (g + w * 0.5 * e + np.einsum("kij,kj->ki", q, at.a))
+        shared = -0.5 * (g + w * 0.5 * e + np.einsum("kij,kj->ki", q, wa))
         X = N_t @ at.gain_t.transpose(0, 2, 1) + 0.5 * w[:, :, None] * at.inverse
-        X += (q * at.b[:, None, :]) @ q.transpose(0, 2, 1)
+        X += (q * wb[:, None, :]) @ q.transpose(0, 2, 1)
         X += shared[:, :, None] * e[:, None, :] + e[:, :, None] * shared[:, None, :]
-        x = g + w * e + np.einsum("kij,kj->ki", q, at.a)
+        x = g + w * e + np.einsum("kij,kj->ki", q, wa)
         U_t = -N_t + 0.5 * e[:, :, None] * lam[:, None, :] + 0.5 * X @ H
         by.R[:] += X.sum(axis=0)
         by.C[:] -= np.outer(x.sum(axis=0), self.before[t + 1])
         H_bar = 2.0 * U_t @ at.P + X @ at.W - x[:, :, None] * at.m[:, None, :]
         by.H[:] += H_bar.sum(axis=0) * self.finite[t][:, None]
-        by.extra[:] += at.b.sum(axis=0)
+        by.extra[:] += wb.sum(axis=0)
         half = U_t.transpose(0, 2, 1) @ H
         Lam = Lam + half + half.transpose(0, 2, 1)
         lam = lam - x @ H
