@@ -38,6 +38,8 @@ from .recording import Folds, Recording, System
 MOST_GAPS = 48
 #: Quadrature points at which a coefficient with knots is told apart.
 _PLACES = 160
+#: Pieces, linear in the place, of a profile that is linear in its logarithm.
+_PIECES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Learn(Shown):
     knots : sequence of float
         For a diffusivity: places along ``axis``, each with a value of its own; log-linear in between.
     axis : int
+    log : bool
+        Linear in the logarithm of the place, too, as for a depth.
     layers : sequence of float
         For a diffusivity: interfaces along ``axis``, a value between each two of them.
     """
@@ -59,6 +63,7 @@ class Learn(Shown):
     knots: Sequence[float] = ()
     axis: int = 0
     layers: Sequence[float] = ()
+    log: bool = False
 
     def __post_init__(self) -> None:
         if not as_positive("factor", self.factor) > 1.0:
@@ -77,8 +82,16 @@ class Learn(Shown):
             return np.eye(self.places)[np.searchsorted(np.asarray(self.layers), s, side="right")]
         if len(self.knots) < 2:
             return np.ones((len(x), 1))
+        fine, shares = self.profile()
+        return np.stack([np.interp(s, fine, share) for share in shares.T], axis=1)
+
+    def profile(self) -> tuple[FloatArray, FloatArray]:
+        """Places between which the logarithm is linear, and the weight of each knot at them, (N,) and (N, places)."""
         at = np.asarray(self.knots, dtype=np.float64)
-        return np.stack([np.interp(s, at, unit) for unit in np.eye(at.size)], axis=1)
+        if not self.log:
+            return at, np.eye(at.size)
+        fine = np.unique(np.concatenate([np.geomspace(at[0], at[-1], _PIECES + 1), at]))
+        return fine, np.stack([np.interp(np.log(fine), np.log(at), unit) for unit in np.eye(at.size)], axis=1)
 
 
 @dataclass(slots=True)
