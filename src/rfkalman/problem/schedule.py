@@ -80,7 +80,7 @@ def scheduled(setup: Setup, readings: Any, batches: int) -> tuple[Schedule, Data
         data, schedule = _looked_through(setup, readings, batches)
         if schedule:
             return schedule, data
-    step, rows = setup.clock.step_ns, np.flatnonzero(setup.sensors.inside)
+    step, rows = setup.clock.step_ns, np.flatnonzero(setup.sensors.used)
     spacing = 1.0 if step is None else step / setup.clock.unit_ns
     return [(spacing * (k + 1), rows) for k in range(batches)], data
 
