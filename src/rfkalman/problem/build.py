@@ -196,10 +196,11 @@ def _sensors(problem: Problem, domain: Domain, sensors: SensorTable, warned: lis
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
         text = f"{len(outside)} of {n} sensors lie outside the domain ({span} {unit}) and are not used"
         warned.append(f"{text}: {several(outside)}.")
-    if len(outside) == n:
+    if not (inside & ~sensors.held_out).any():
+        kept = ", but for those held out" if inside.any() else ""
         raise problem.error(
             "sensors",
-            f"all {n} sensors lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
+            f"all {n} sensors{kept} lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
             f"{unit}. Check sensors.unit and the order of sensors.coordinates.",
         )
     return replace(sensors, inside=inside)

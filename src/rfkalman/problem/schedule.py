@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
+from ..diagnostics import Readings
 from ..io.readings import from_frame
 from ..io.tables import Chunk, Position
 from ..io.workbook import is_workbook
@@ -41,6 +42,7 @@ class DataReport:
     missing: int
     out_of_range: int
     before_start: int
+    held_out: int
     duplicate: int
     conflicts: int
     far_ahead: int
@@ -77,9 +79,10 @@ def scheduled(setup: Setup, readings: Any, batches: int) -> tuple[Schedule, Data
     """
     data: DataReport | None = None
     if readings is not None and readings is not False:
-        data, schedule = _looked_through(setup, readings, batches)
-        if schedule:
-            return schedule, data
+        data, (times, first, row, _) = _looked_through(setup, readings)
+        if times.size:
+            pieces = np.split(row, first[1:])[:batches]
+            return [(float(t), rows) for t, rows in zip(setup.clock.to_model(times), pieces, strict=False)], data
     step, rows = setup.clock.step_ns, np.flatnonzero(setup.sensors.used)
     spacing = 1.0 if step is None else step / setup.clock.unit_ns
     return [(spacing * (k + 1), rows) for k in range(batches)], data
@@ -107,8 +110,52 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
             raise setup.problem.error("input", f"{path}: {error}") from error
 
 
-def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
-    """What the readings hold, and the first batches of them."""
+def readings_of(
+    setup: Setup,
+    readings: Any = True,
+    *,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+    held_out: bool = False,
+) -> Readings:
+    """The usable readings of a problem, in the order of time; or those of the sensors that are held out.
+
+    Parameters
+    ----------
+    setup : Setup
+    readings : optional
+        ``True`` for the files of the input section; a path or several, a DataFrame or a dict of arrays.
+    since_ns, until_ns : int, optional
+        The first and the last batch that are wanted, in UTC nanoseconds.
+    held_out : bool
+        Instead: what the sensors of ``sensors.hold_out`` read, and nobody may use.
+    """
+    sensors, code = setup.sensors, Status.HELD_OUT if held_out else Status.WAITING
+    _, (times, first, row, value) = _looked_through(setup, readings, code)
+    low = 0 if since_ns is None else int(np.searchsorted(times, since_ns, side="left"))
+    high = times.size if until_ns is None else int(np.searchsorted(times, until_ns, side="right"))
+    chosen = np.flatnonzero(sensors.inside & sensors.held_out if held_out else sensors.used)
+    number = np.full(sensors.n, -1)
+    number[chosen] = np.arange(chosen.size)
+    ends = np.append(first, row.size)[low : max(low, high) + 1]
+    part = slice(int(ends[0]), int(ends[-1])) if times.size else slice(0)
+    return Readings(
+        setup.functional(chosen),
+        sensors.noise_std[chosen],
+        setup.clock.to_model(times[low:high]),
+        ends - ends[0] if times.size else np.zeros(1, dtype=np.int64),
+        number[row[part]],
+        value[part],
+    )
+
+
+def _looked_through(
+    setup: Setup, readings: Any, code: int = Status.WAITING
+) -> tuple[DataReport, tuple[NDArray[Any], ...]]:
+    """What the readings hold; the times of their batches, where each begins, and sensor and value of each reading.
+
+    Of those to which the judge gives a status: by default those that can be used.
+    """
     sensors, clock, judge = setup.sensors, setup.clock, setup.judge
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
@@ -136,16 +183,17 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
         counts["before the start"] += found.reason.count(Reason.BEFORE)
         counts["out of order"] += int((ahead > chunk.time_ns).sum())
-        rest = found.status == Status.WAITING
+        rest = found.status == code
         counts["too late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
         kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
     when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
-    order = np.lexsort((at, row, when))
+    # Of several readings of a sensor in a batch the one that a run keeps comes first: see Judge.select.
+    order = np.lexsort((at, np.abs(at - when), row, when))
     when, row, at, value = when[order], row[order], at[order], value[order]
     again = np.zeros(when.size, dtype=np.bool_)
     again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
     conflicts = int(np.count_nonzero(again[1:] & (np.diff(at) == 0) & (np.diff(value) != 0.0)))
-    when, row = when[~again], row[~again]
+    when, row, value = when[~again], row[~again], value[~again]
     far = _far(when, row, clock.ahead_ns)
     times, first = np.unique(when[:far], return_index=True)
     gaps = np.diff(times) / clock.unit_ns
@@ -157,6 +205,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         missing=counts["missing"],
         out_of_range=counts["out of range"],
         before_start=counts["before the start"],
+        held_out=counts["held out"],
         duplicate=int(again.sum()),
         conflicts=conflicts,
         far_ahead=int(when.size - far),
@@ -176,8 +225,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         out_of_order=counts["out of order"],
         too_late=counts["too late"],
     )
-    pieces = np.split(row[:far], first[1:])[:batches] if times.size else []
-    return report, [(float(clock.to_model(int(t))), rows) for t, rows in zip(times, pieces, strict=False)]
+    return report, (times, first, row[:far], value[:far])
 
 
 def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:
