@@ -124,6 +124,7 @@ def test_public_names_are_pinned():
         "Gaussian",
         "GaussianRFF",
         "Generator",
+        "Harmonic",
         "Heat",
         "ImplicitEuler",
         "IntegratedRandomWalk",

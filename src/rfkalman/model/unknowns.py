@@ -264,7 +264,7 @@ def _from_shape(space: WhitenedSpace, shape: UnknownShape) -> BoundBlock:
 def _copies(name: str, n: int, unknown: Unknown) -> BoundBlock:
     """n independent unknowns with the same prior and process, which act nowhere yet."""
     p = unknown.process
-    system = (p.drift, p.noise, p.initial_root(unknown.std), np.eye(1, p.dim))
+    system = (p.drift, p.noise, p.initial_root(unknown.std), p.value)
     drift, noise, root, values = (np.asarray(np.kron(np.eye(n), A), dtype=np.float64) for A in system)
     return BoundBlock(name, drift, noise, root, np.full(n, unknown.mean), values)
 

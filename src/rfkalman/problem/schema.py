@@ -23,7 +23,7 @@ from ..model.priors import FromFunction, Prior, Sobolev, isotropic, reach_per_le
 from ..model.unknowns import SourceField
 from ..physics import coefficients, conditions
 from ..physics.sources import Bump, Source
-from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..statespace.processes import Fixed, Harmonic, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk, Sum
 from .section import (
     LIMITS,
     Change,
@@ -104,6 +104,16 @@ class Series(Written):
 SpreadAround = Annotated[float, Quantity("@ spread")]
 
 
+class Cycle(Section):
+    """A cycle of known period in a value that is estimated: a day, a year."""
+
+    period: Duration = Field(description="After which it repeats itself.")
+    std: SpreadAround = Field(description="Standard deviation of its part in the value: 0.7 of its amplitude.")
+    memory: Duration | None = Field(
+        None, description="Time over which amplitude and phase are forgotten; without it they stay as they are."
+    )
+
+
 class UnknownValue(Section):
     """A value to be estimated with the field."""
 
@@ -125,6 +135,10 @@ class UnknownValue(Section):
     length: Width | None = Field(
         None, description="Along a boundary part: correlation length; without it one common value."
     )
+    # None, not an empty list: the canonical form of files that are silent about it is as it was.
+    cycles: Annotated[list[Cycle], Field(min_length=1, max_length=LIMITS["cycles"])] | None = Field(
+        None, description="Cycles that are added to the process: a daily one, a yearly one."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -140,11 +154,26 @@ class UnknownValue(Section):
     def of(unknown: conditions.Unknown) -> dict[str, Any]:
         """The table of an unknown of the library."""
         process: Any = unknown.process
+        cycles = None
+        if isinstance(process, Sum):
+            process, *rest = process.parts
+            cycles = [{key: getattr(cycle, key, None) for key in Cycle.model_fields} for cycle in rest]
+            if not all(isinstance(cycle, Harmonic) for cycle in rest):
+                raise ValueError("a problem file adds cycles (Harmonic) to a process, nothing else")
+        if isinstance(process, Harmonic):
+            raise ValueError("a cycle alone has no form in a problem file; add it to another: Fixed() + Harmonic(...)")
         name = next(name for name, (kind, *_) in _PROCESSES.items() if isinstance(process, kind))
         keys = {_KEYS[field.name]: getattr(process, field.name) or None for field in fields(process)}
         if isinstance(process, IntegratedRandomWalk):
             keys["change"] = process.std / math.sqrt(3.0)
-        return {"mean": unknown.mean, "std": unknown.std, "process": name, "length": unknown.length, **keys}
+        return {
+            "mean": unknown.mean,
+            "std": unknown.std,
+            "process": name,
+            "length": unknown.length,
+            "cycles": cycles,
+            **keys,
+        }
 
     def build(self) -> conditions.Unknown:
         """The unknown of the library."""
@@ -157,6 +186,8 @@ class UnknownValue(Section):
         elif self.process == "integrated random walk":
             # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
             process = IntegratedRandomWalk(change * math.sqrt(3.0 / per**3), (self.trend or 0.0) / per)
+        for cycle in self.cycles or ():
+            process = process + Harmonic(cycle.std, cycle.period, cycle.memory)
         return conditions.Unknown((self.mean, self.std), process, self.length)
 
 
