@@ -130,6 +130,7 @@ def test_public_names_are_pinned():
         "IntegratedRandomWalk",
         "Interval",
         "LatentSource",
+        "Level",
         "LinearPDE",
         "LinearStep",
         "Mesh",

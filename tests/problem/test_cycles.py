@@ -131,3 +131,89 @@ def test_an_assimilator_with_cycles_comes_back_from_a_file_and_goes_on_bit_for_b
         one.observe(seen, [13.0, 12.5], noise_std=0.05)
     np.testing.assert_array_equal(filt.belief.mean, again.belief.mean)
     np.testing.assert_array_equal(filt.belief.root, again.belief.root)
+
+
+# -- a level ----------------------------------------------------------------------------------------------------------
+
+TOWN = {
+    "version": 1,
+    "domain": {"kind": "box", "lower": [0.0, 0.0], "upper": ["20 km", "10 km"], "unit": "km"},
+    "field": {"name": "temperature", "unit": "degC"},
+    "physics": {
+        "diffusion": "1 km2/h",
+        "reaction": "0.3 1/h",
+        "process_noise": {"change": "0.5 degC", "per": "1 h"},
+        "level": {
+            "mean": "18 degC",
+            "std": "5 degC",
+            "change": "0.5 degC",
+            "per": "1 h",
+            "cycles": [{"period": "1 d", "std": "4 degC"}],
+        },
+    },
+    "features": {"length_scale": "4 km"},
+    "prior": {"std": "1.5 degC", "reach": "8 km"},
+    "sensors": {
+        "noise": "0.2 degC",
+        "table": [{"id": "A", "at": [2.0, 3.0]}, {"id": "B", "at": [11.0, 7.0]}, {"id": "C", "at": [18.0, 2.0]}],
+    },
+    "time": {"unit": "h", "start": "2024-07-01T00:00Z"},
+}
+
+
+def town(**physics: object) -> dict:
+    tables = copy.deepcopy(TOWN)
+    tables["physics"] |= physics
+    return tables
+
+
+def test_a_level_of_a_file_is_a_block_beside_the_field():
+    """The mean of the field is the level's; the automatic features hold the constant."""
+    setup = Problem.from_dict(TOWN).build()
+    assert [block.name for block in setup.model.blocks] == ["level"]
+    x = setup.space.pde.domain.grid(7)
+    field = setup.model.field(setup.model.initial, 0.0)
+    assert_allclose(field.mean(x), 18.0, rtol=1e-7)
+    report = setup.model.unknowns(setup.model.initial, 0.0)["level"]
+    assert_allclose(report.std, [np.hypot(5.0, 4.0)])
+    assert not any("prior.mean" in note for note in setup.notes)
+    assert Problem.from_text(setup.problem.to_toml()) == setup.problem
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"prior": {"std": 1.0, "mean": "18 degC"}}, "prior.mean", "give it as level.mean"),
+        ({"physics": {"boundary": {"*": {"value": 3.0}}}}, "physics", "lifts the whole field"),
+        ({"physics": {"boundary": {"*": {"coefficient": 1.0, "ambient": 3.0}}}}, "physics", "lifts the whole field"),
+        ({"physics": {"level": {"std": 1.0, "change": 1.0, "length": 2.0}}}, "physics.level.length", "no meaning"),
+        ({"physics": {"level": {"std": "1 m", "change": 1.0}}}, "physics.level.std", "a length"),
+    ],
+)
+def test_what_goes_against_a_level_is_refused_in_words(change, key, words):
+    """Named by its key, with the remedy."""
+    tables = copy.deepcopy(TOWN)
+    for section, values in change.items():
+        tables[section] |= values
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_dict(tables).build()
+    assert key in str(caught.value) and words in str(caught.value)
+
+
+def test_a_run_with_a_level_stops_and_goes_on_bit_for_bit(tmp_path):
+    """Stored, resumed and reported like any other unknown."""
+    hours = np.arange(1, 13)
+    table = {
+        "time": [f"2024-07-01T{h:02d}:00Z" for h in hours for _ in "ABC"],
+        "sensor_id": ["A", "B", "C"] * len(hours),
+        "value": [18.0 + 4.0 * np.sin(h / 4.0) + i for h in hours for i in range(3)],
+    }
+    problem = Problem.from_dict(TOWN)
+    whole = problem.run(table, tmp_path / "whole")
+    problem.run(table, tmp_path / "parts", until_ns="2024-07-01T06:30Z").close()
+    again = problem.run(table, tmp_path / "parts", resume=True)
+    x = [[5.0, 5.0], [15.0, 3.0]]
+    one, two = (run.field("2024-07-01T12:00Z") for run in (whole, again))
+    np.testing.assert_array_equal(one.mean(x), two.mean(x))
+    np.testing.assert_array_equal(one.std(x), two.std(x))
+    assert abs(one.mean(x).mean() - (18.0 + 4.0 * np.sin(3.0) + 1.0)) < 1.0

@@ -703,6 +703,9 @@ class Physics(Section):
     sources: list[PointSource] = Field(default_factory=list, max_length=LIMITS["sources"])
     source_field: SourceFieldSection | None = None
     process_noise: ProcessNoise | None = None
+    level: Annotated[UnknownValue | None, Dim("field")] = Field(
+        None, description="A value that the whole field shares and the equation says nothing of; it is estimated."
+    )
 
     def coefficient(self, domain: domains.Domain, axes: Sequence[str]) -> Any:
         """The diffusion as the library takes it: a number, a diagonal matrix or a function of place."""
@@ -730,6 +733,8 @@ class Physics(Section):
         for i, source in enumerate(self.sources):
             if source.name in [other.name for other in self.sources[:i]]:
                 yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
+        if self.level is not None and self.level.length is not None:
+            yield "level.length", "has no meaning here: a level is one value for the whole domain."
         for name in ("source_field", "process_noise"):
             section = getattr(self, name)
             if section is not None:
