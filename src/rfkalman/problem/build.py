@@ -19,7 +19,7 @@ from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model import adequacy
 from ..model.model import Model
 from ..model.priors import Sobolev
-from ..model.unknowns import Block, SensorOffset
+from ..model.unknowns import Block, Level, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
@@ -324,7 +324,7 @@ def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
     source, drive = problem.physics.source_field, problem.physics.process_noise
-    blocks = [*([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
+    blocks = [*_level(problem, notes), *([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
     noise = None if drive is None else drive.build(length)
     prior = problem.prior.build(space.rank, length)
     laws = {
@@ -333,7 +333,7 @@ def _model(
         "physics.source_field": None if source is None else source.law(source.std, length),
     }
     notes += [_extent(key, law, space.dimension, problem.domain.unit) for key, law in laws.items() if law is not None]
-    if "mean" not in problem.prior.model_fields_set:
+    if problem.physics.level is None and "mean" not in problem.prior.model_fields_set:
         notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -343,6 +343,24 @@ def _model(
             adequacy.warn(model.report(), stacklevel=2)
     warned += [str(w.message) for w in caught]
     return model
+
+
+def _level(problem: Problem, notes: list[str]) -> list[Block]:
+    """The level of the whole field, where there is one; what is believed of its mean belongs there."""
+    given = problem.physics.level
+    if given is None:
+        return []
+    if problem.prior.mean != 0.0:
+        raise problem.error(
+            "prior.mean",
+            "is what the field departs from the level by, which is 0 beside physics.level; give it as level.mean.",
+        )
+    if "mean" not in given.model_fields_set:
+        notes.append(f"physics.level.mean was not given: 0 {problem.field.unit}.")
+    if problem.physics.reaction <= 0.0:
+        notes.append("physics.level: without a physics.reaction departures from it do not relax towards it.")
+    unknown = given.build()
+    return [Level((unknown.mean, unknown.std), unknown.process)]
 
 
 def _extent(key: str, law: Sobolev, dimension: int, unit: str) -> str:

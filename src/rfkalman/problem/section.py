@@ -38,6 +38,7 @@ LIMITS = {
     "features": 4_000,
     "sources": 100,
     "layers": 200,
+    "cycles": 12,
     "files": 10_000,
     "map_times": 10_000,
     "thresholds": 20,
