@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
+from .scales import guessed
+from .schedule import readings_of
 from .schema import Physics, Series, VelocityTable
 from .section import Key, dotted, several
 from .tables import moment_ns, moments, no_sensor, read_sensors, time_series, unusable_files
@@ -38,12 +41,16 @@ if TYPE_CHECKING:
 _NARROWEST = 1e-5
 
 
-def build(problem: Problem) -> Setup:
-    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out."""
+def build(problem: Problem, readings: Any = True) -> Setup:
+    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out.
+
+    ``readings`` are asked for scales that the problem leaves to them; by default the files of its input section.
+    """
     try:
         # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return _built(problem, problem.converted)
+            stated = _scaled(problem, readings) if problem.scales else problem
+            return _built(problem, stated, stated.converted)
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
             raise
@@ -55,8 +62,8 @@ def build(problem: Problem) -> Setup:
         ) from error
 
 
-def _built(written: Problem, problem: Problem) -> Setup:
-    notes: list[str] = []
+def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
+    notes: list[str] = [*_learnt_notes(written, stated)]
     warned: list[str] = []
     complaints, seen = first_look(problem)
     if complaints:
@@ -94,7 +101,35 @@ def _built(written: Problem, problem: Problem) -> Setup:
         configuration=written.canonical(),
         toml=written.to_toml(),
         problem=written,
+        stated=stated,
     )
+
+
+def _scaled(problem: Problem, readings: Any) -> Problem:
+    """The problem with guesses in place of the scales that it leaves to its readings."""
+    plain, key = problem.converted, dotted(next(iter(problem.scales)))
+    complaints, seen = first_look(plain)
+    if complaints:
+        raise ProblemError(complaints, problem.file)
+    if (readings is True and not problem.input.files) or readings is None or readings is False:
+        raise problem.error(key, "is 'auto', but input.files names no readings to take it from; give a number.")
+    clock, table = seen["time"], _sensors(plain, seen["domain"], seen["sensors"], [])
+    # Reading needs neither a space nor a prior: only the start of the model, which is that of the clock.
+    bare: Any = SimpleNamespace(start=0.0)
+    setup = Setup(bare, table, clock, input=_input(plain, clock, table), problem=problem)
+    record = readings_of(setup, readings)
+    if not record.row.size:
+        raise problem.error(key, "is 'auto', but there is no usable reading to take it from; give a number.")
+    return problem.with_values(guessed(problem, record, table.coords[table.used]))
+
+
+def _learnt_notes(written: Problem, stated: Problem) -> Iterator[str]:
+    """Which values are guesses that could be learnt, and those that were taken from the readings."""
+    for at in written.scales:
+        yield f"{dotted(at)} is left to the readings: {stated.learnt[at].guess:.3g}; `rfkalman fit` learns it."
+    guessed = [dotted(at) for at in written.learnt]
+    if guessed:
+        yield f"guesses stand for {', '.join(guessed)}; `rfkalman fit` learns them."
 
 
 def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list[Complaint], dict[str, Any]]:

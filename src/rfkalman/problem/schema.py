@@ -36,6 +36,7 @@ from .section import (
     FieldValue,
     File,
     Key,
+    Learnt,
     Length,
     Moment,
     Name,
@@ -47,6 +48,7 @@ from .section import (
     Spread,
     Text,
     Width,
+    is_learnt,
     listed,
     must,
     several,
@@ -217,6 +219,8 @@ def _by_key(table: str, number: str = "number", sequence: str = "number", **mark
     """Tells the branches of a union apart: a table by a key that only it has, one without by ``table``."""
 
     def tag(value: Any) -> str:
+        if isinstance(value, Learnt) or is_learnt(value):
+            return f"<{number}>"
         if isinstance(value, Section):
             return f"<{type(value).__name__}>"
         if isinstance(value, Mapping):
