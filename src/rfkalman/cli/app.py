@@ -33,6 +33,7 @@ COMMANDS = (
     "run",
     "watch",
     "forecast",
+    "predict",
     "report",
     "export",
     "verify",
