@@ -34,6 +34,7 @@ COMMANDS = (
     "run",
     "watch",
     "forecast",
+    "predict",
     "report",
     "export",
     "verify",

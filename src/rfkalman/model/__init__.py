@@ -3,7 +3,7 @@
 from .field import Field
 from .model import Model
 from .priors import FromField, FromFunction, Sobolev, isotropic
-from .sensors import averages, combine, gradients, points, stack
+from .sensors import NewSensor, averages, combine, gradients, points, stack
 from .unknowns import LatentSource, Level, SensorOffset, SourceField
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "LatentSource",
     "Level",
     "Model",
+    "NewSensor",
     "SensorOffset",
     "Sobolev",
     "SourceField",

@@ -454,13 +454,13 @@ class _Conversion:
         key, units = dotted(at), self.units
         unit = {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}
         if isinstance(value, Learnt):
+            number = math.nan
             with self._complaining(f"{key}.guess"):
                 if kind == "file" or kind.startswith("unit of ") or not is_learnable(at):
                     raise ValueRangeError("this value cannot be learnt; give it.")
                 number = units.capacity if at == ("physics", "capacity") else self._converted(at, value.guess, kind)
                 self.learnt[at] = Learning(number, value.factor, value.knots)
-                return number
-            return math.nan
+            return number
         if value == "auto" and is_learnable(at):
             # In the unit of the problem; what it is the readings say when the model is built.
             self.scales[at] = kind

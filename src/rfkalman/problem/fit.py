@@ -147,8 +147,8 @@ def _scores(found: Scores) -> dict[str, Any]:
 
 
 def _place(setup: Setup, rows: Any) -> Any:
-    """The error of a new place at each of these sensors."""
-    return setup.sensors.place_std[rows]
+    """What a new place has of its own, for each of these sensors."""
+    return np.full(len(rows), 0.0 if setup.model.sensor is None else setup.model.sensor.place)
 
 
 def _names(stated: Problem, setup: Setup, learnt: dict[Key, Learning]) -> dict[str, tuple[Learn, list[Key]]]:

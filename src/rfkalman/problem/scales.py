@@ -44,7 +44,7 @@ def _scale(problem: Problem, at: Key, readings: Readings, coords: FloatArray) ->
     if last == "change":
         section: Any = problem.converted.physics
         for part in at[1:-1]:
-            section = section[part] if isinstance(section, (dict, list)) else getattr(section, str(part))
+            section = getattr(section, str(part)) if hasattr(type(section), "model_fields") else section[part]
         within = math.sqrt(section.per or 1.0)
         if at[1] == "process_noise":
             # On a line the walls move most of what moves; in the plane nothing else does.

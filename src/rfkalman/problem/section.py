@@ -86,7 +86,7 @@ class Quantity(Dim):
     """A quantity of a kind: a number or a text with a unit, as written; in ``Problem.converted`` a number."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        written = [core_schema.float_schema(), core_schema.str_schema()]
+        written: list[Any] = [core_schema.float_schema(), core_schema.str_schema()]
         if not isinstance(self, Guess):
             written.append(handler.generate_schema(Learnt))
         return core_schema.no_info_before_validator_function(self._written, core_schema.union_schema(written))
