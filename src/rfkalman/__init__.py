@@ -114,6 +114,7 @@ __all__ = [
     "RFKalmanError",
     "RFKalmanWarning",
     "RandomWalk",
+    "Readings",
     "Robin",
     "SensorOffset",
     "Sobolev",
@@ -140,6 +141,7 @@ __all__ = [
     "rehearse",
     "save",
     "stack",
+    "validate",
     "whiten",
 ]
 

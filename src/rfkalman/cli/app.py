@@ -31,6 +31,7 @@ COMMANDS = (
     "check",
     "rehearse",
     "run",
+    "validate",
     "watch",
     "forecast",
     "report",
