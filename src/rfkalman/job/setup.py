@@ -99,7 +99,14 @@ class Setup(Shown):
         """What becomes of its readings."""
         clock, start_ns = self.clock, self.clock.from_model(self.model.start)
         return Judge(
-            self.sensors.inside, self.valid_range, self.gate, start_ns, clock.batch_ns, clock.reorder_ns, clock.ahead_ns
+            self.sensors.inside,
+            self.valid_range,
+            self.gate,
+            start_ns,
+            clock.batch_ns,
+            clock.reorder_ns,
+            clock.ahead_ns,
+            self.sensors.held_out,
         )
 
     def time_text(self, t_ns: int) -> str:

@@ -29,7 +29,7 @@ from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
 from .schema import Physics, Series, VelocityTable
 from .section import Key, dotted, several
-from .tables import moment_ns, moments, read_sensors, time_series, unusable_files
+from .tables import moment_ns, moments, no_sensor, read_sensors, time_series, unusable_files
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -65,7 +65,7 @@ def _built(written: Problem, problem: Problem) -> Setup:
     sensors = _sensors(problem, domain, seen["sensors"], warned)
     bumps = _bumps(problem, domain, sensors, notes)
     pde = _pde(problem, domain, clock, bumps, notes)
-    length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
+    length = correlation_length(problem, domain, int(sensors.used.sum()), notes)
     space, said = space_of(problem, pde, length, bumps, notes)
     warned += said
     model = _model(problem, space, length, sensors, notes, warned)
@@ -196,10 +196,11 @@ def _sensors(problem: Problem, domain: Domain, sensors: SensorTable, warned: lis
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
         text = f"{len(outside)} of {n} sensors lie outside the domain ({span} {unit}) and are not used"
         warned.append(f"{text}: {several(outside)}.")
-    if len(outside) == n:
+    if not (inside & ~sensors.held_out).any():
+        kept = ", but for those held out" if inside.any() else ""
         raise problem.error(
             "sensors",
-            f"all {n} sensors lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
+            f"all {n} sensors{kept} lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
             f"{unit}. Check sensors.unit and the order of sensors.coordinates.",
         )
     return replace(sensors, inside=inside)
@@ -210,7 +211,7 @@ def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) 
     domain, x = pde.domain, sensors.coords
     steps = 1e-6 * np.diag(domain.side)
     beyond = [~np.asarray(domain.contains(x + step), dtype=np.bool_) for step in (*-steps, *steps)]
-    touching = sensors.inside & np.any(beyond, axis=0)
+    touching = sensors.used & np.any(beyond, axis=0)
     known = any(isinstance(c, Dirichlet) and not isinstance(c.value, Unknown) for c in pde.conditions.values())
     if touching.any():
         names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
@@ -315,9 +316,7 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
     sensors = read_sensors(problem, everything=True)
     row = sensors.index(name)
     if row is None:
-        near = difflib.get_close_matches(name, sensors.ids, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise problem.error(f"{key}.sensor", f"there is no sensor {name!r}{hint}")
+        raise problem.error(f"{key}.sensor", no_sensor(name, sensors.ids))
     return np.asarray(sensors.coords[row])
 
 

@@ -128,6 +128,7 @@ class CheckReport(Told):
                 "missing": d.missing,
                 "out of range": d.out_of_range,
                 "before the start": d.before_start,
+                "held out": d.held_out,
                 "duplicate": d.duplicate,
                 "far ahead of all others": d.far_ahead,
                 "lines not understood": sum(d.rejected.values()),
@@ -301,7 +302,7 @@ def _about_data(setup: Setup, d: DataReport) -> Iterator[Finding]:
         (0 if much else d.out_of_range, note, "input.range", "{n} readings are out of range."),
         (d.before_start, warn, "time.start", "{n} readings are older than the start and will not be used."),
         (d.conflicts, warn, "input", "{n} readings contradict another of the same sensor and time; the first counts."),
-        (d.duplicate, note, "input", "{n} readings repeat a sensor in a batch; the first is taken."),
+        (d.duplicate, note, "input", "{n} readings repeat a sensor in a batch; the nearest to its time is taken."),
         (
             d.far_ahead,
             warn,

@@ -57,8 +57,8 @@ _SENTENCES = {
 }
 
 
-#: Keys of ``features`` that came after the first stores.
-_LATER = ("held", "enrich")
+#: Keys that came after the first stores, by section, and that have a value where a file is silent about them.
+_LATER = {"features": ("held", "enrich"), "sensors": ("hold_out",)}
 _PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 #: A key, or the name of a table, with more parts than any key of a problem has.
 _MANY_PARTS = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{LIMITS['key_parts']},}}+")
@@ -189,8 +189,14 @@ class Problem(Shown, Section):
         Titles, input files and the output section are left out: they may change between runs. So are keys that came
         later, where they have their defaults: a file that is silent about them has the form that it always had.
         """
-        silent = {name for name in _LATER if getattr(self.features, name) == Features.model_fields[name].default}
-        left_out: Any = {"title": True, "output": True, "input": {"files"}, "features": silent}
+        left_out: Any = {"title": True, "output": True, "input": {"files"}}
+        for section, names in _LATER.items():
+            given = getattr(self, section)
+            left_out[section] = {
+                name
+                for name in names
+                if getattr(given, name) == type(given).model_fields[name].get_default(call_default_factory=True)
+            }
         tables = self.model_dump(mode="python", exclude=left_out)
         return tomli_w.dumps(_pruned(tables, sorted))
 

@@ -32,6 +32,7 @@ from .section import (
     Diffusivity,
     Dim,
     Duration,
+    Error,
     FieldValue,
     File,
     Key,
@@ -771,7 +772,7 @@ class SensorEntry(Section):
     id: Name
     at: Annotated[list[Length], listed] = Field(min_length=1, max_length=3)
     noise: Spread | None = None
-    offset: Spread | None = None
+    offset: Error | None = None
 
 
 class Sensors(Written):
@@ -791,15 +792,30 @@ class Sensors(Written):
         description="[latitude, longitude] in degrees: the first two coordinates are latitude and longitude, taken to "
         "distances east and north of this place.",
     )
+    accuracy: Spread | None = Field(
+        None,
+        description="As a data sheet states it: noise of a tenth of it, offsets of half of it with a memory of two "
+        "years, and a new place that departs by all of it from the field, where these are not given.",
+    )
     noise: Spread | None = Field(None, description="Noise std of every sensor.")
     noise_column: Text | None = Field(None, description="Column of noise stds, in the unit of the field.")
-    offset: Spread | None = Field(
-        None, description="Std of a constant offset of every sensor; without it there is none."
-    )
+    offset: Error | None = Field(None, description="Std of an offset of every sensor; without it there is none.")
     offset_column: Text | None = Field(None, description="Column of offset stds; empty or 0 means none.")
     offset_drift: Spread | None = Field(None, description="Offsets drift by this much (std) within offset_per.")
     offset_per: Duration | None = Field(None, description="By default one time.unit.")
+    offset_memory: Duration | None = Field(
+        None, description="Offsets forget over this time; without it (and without a drift) they are constant."
+    )
+    place_std: Error | None = Field(
+        None, description="How far (std) the field at a place nobody has measured departs from what the map can know."
+    )
+    position_std: Annotated[float, Quantity("distance")] | None = Field(
+        None, description="How well positions are known (std along each axis); times the gradient it is an error."
+    )
     exclude: list[Text] = Field(default_factory=list, description="Sensors that are left out.")
+    hold_out: list[Name] = Field(
+        default_factory=list, description="Sensors whose readings are never used, to judge the estimate by."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -810,6 +826,11 @@ class Sensors(Written):
                 raise ValueError("`origin` goes with `file` and coordinates = [latitude column, longitude column]")
             if not (abs(self.origin[0]) <= 90.0 and abs(self.origin[1]) <= 360.0):
                 raise ValueError("`origin` must be [latitude, longitude] in degrees")
+        if self.offset_drift is not None and self.offset_memory is not None:
+            raise ValueError("give either `offset_drift` (offsets wander off) or `offset_memory` (they forget)")
+        offsets = (self.accuracy, self.offset, self.offset_column, *(entry.offset for entry in self.table))
+        if self.offset_memory is not None and all(given is None for given in offsets):
+            raise ValueError("`offset_memory` needs offsets that could forget: `offset`, `offset_column` or `accuracy`")
         twice = [name for name, count in Counter(entry.id for entry in self.table).items() if count > 1]
         if twice:
             raise ValueError(f"the sensor {min(twice)!r} is listed twice")
@@ -822,16 +843,41 @@ class Sensors(Written):
         for i, entry in enumerate(self.table):
             if len(entry.at) != d:
                 yield f"table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."
-            if entry.noise is None and self.noise is None:
-                yield f"table[{i}].noise", "is needed here, or sensors.noise for all sensors."
-        if self.file is not None and self.noise is None and self.noise_column is None:
-            yield "noise", "is needed (or sensors.noise_column): the noise std of a reading."
+            if entry.noise is None and self.usual_noise is None:
+                yield f"table[{i}].noise", "is needed here, or sensors.noise or sensors.accuracy for all sensors."
+        if self.file is not None and self.usual_noise is None and self.noise_column is None:
+            yield "noise", "is needed (or sensors.noise_column, or sensors.accuracy): the noise std of a reading."
         if self.coordinates is not None and len(self.coordinates) != d:
             yield "coordinates", f"names {len(self.coordinates)} columns; the domain has {d} axes."
         if self.origin is not None and d < 2:
             yield "origin", "latitude and longitude are two axes; this domain has one."
         if self.origin is None and getattr(domain, "file_unit", None) == "degree":
             yield "origin", "is needed where domain.file_unit is 'degree': [latitude, longitude]."
+
+    @property
+    def usual_noise(self) -> float | None:
+        """Noise of a sensor that states none: ``noise``, or a tenth of the accuracy."""
+        return self._of_accuracy(self.noise, 0.1)
+
+    @property
+    def usual_offset(self) -> float | None:
+        """Offset of a sensor that states none: ``offset``, or half of the accuracy."""
+        return self._of_accuracy(self.offset, 0.5)
+
+    @property
+    def usual_place(self) -> float | None:
+        """How far a new place departs: ``place_std``, or the accuracy."""
+        return self._of_accuracy(self.place_std, 1.0)
+
+    def _of_accuracy(self, given: float | None, share: float) -> float | None:
+        return share * self.accuracy if given is None and self.accuracy is not None else given
+
+    def offset_process(self, std: float, years: float) -> Process:
+        """How an offset of this size moves; ``years`` are two of them, in the unit of time."""
+        if self.offset_drift is not None:
+            return RandomWalk(self.offset_drift / math.sqrt(self.offset_per or 1.0))
+        memory = years if self.offset_memory is None and self.accuracy is not None else self.offset_memory
+        return Fixed() if memory is None else OrnsteinUhlenbeck(std, memory)
 
 
 class TimeSection(Section):

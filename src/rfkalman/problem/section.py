@@ -104,6 +104,7 @@ Width = Annotated[float, Quantity("width")]
 Duration = Annotated[float, Quantity("duration")]
 FieldValue = Annotated[float, Quantity("field")]
 Spread = Annotated[float, Quantity("spread")]
+Error = Annotated[float, Quantity("error")]
 Diffusivity = Annotated[float, Quantity("diffusivity")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -123,19 +124,30 @@ def read_sensors(problem: Problem, *, everything: bool = False) -> SensorTable:
     sensors = problem.sensors
     if sensors.file is None:
         ids, coords = tuple(entry.id for entry in sensors.table), np.array([entry.at for entry in sensors.table])
-        noise = np.array([sensors.noise if entry.noise is None else entry.noise for entry in sensors.table])
-        offset = np.array([entry.offset or sensors.offset or 0.0 for entry in sensors.table])
+        usual, none = sensors.usual_noise, sensors.usual_offset or 0.0
+        noise = np.array([usual if entry.noise is None else entry.noise for entry in sensors.table])
+        offset = np.array([none if entry.offset is None else entry.offset for entry in sensors.table])
     else:
         ids, coords, noise, offset = _sensor_file(problem)
-    known, excluded = set(ids), set(sensors.exclude)
-    for name in sensors.exclude:
-        if name not in known:
-            raise problem.error("sensors.exclude", f"there is no sensor {name!r} to leave out.")
+    known, excluded, apart = set(ids), set(sensors.exclude), set(sensors.hold_out)
+    for key, names in (("exclude", sensors.exclude), ("hold_out", sensors.hold_out)):
+        for name in names:
+            if name not in known:
+                raise problem.error(f"sensors.{key}", no_sensor(name, ids))
+    if excluded & apart:
+        name = min(excluded & apart)
+        raise problem.error("sensors.hold_out", f"{name!r} is left out (sensors.exclude), so it can judge nothing.")
     keep = [i for i, name in enumerate(ids) if everything or name not in excluded]
-    if not keep:
+    if not known - excluded - apart:
         raise problem.error("sensors", "no sensor is left.")
-    inside = np.ones(len(keep), dtype=np.bool_)
-    return SensorTable(tuple(ids[i] for i in keep), coords[keep], noise[keep], inside, offset[keep])
+    inside, held_out = np.ones(len(keep), dtype=np.bool_), np.array([ids[i] in apart for i in keep], dtype=np.bool_)
+    return SensorTable(tuple(ids[i] for i in keep), coords[keep], noise[keep], inside, offset[keep], held_out)
+
+
+def no_sensor(name: str, ids: Sequence[str]) -> str:
+    """That there is no sensor of this name, and which was meant."""
+    near = difflib.get_close_matches(name, ids, n=1)
+    return f"there is no sensor {name!r}{f'; did you mean {near[0]!r}?' if near else '.'}"
 
 
 def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
@@ -152,9 +164,9 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
             table.complain(line, f": the sensor {name!r} is listed twice (first on line {seen[name]}).")
         seen.setdefault(name, line)
     coords = np.stack([table.floats(name) for name in axes], axis=1)
-    common = math.nan if sensors.noise is None else sensors.noise
+    common = math.nan if sensors.usual_noise is None else sensors.usual_noise
     noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
-    none = 0.0 if sensors.offset_column else sensors.offset or 0.0
+    none = 0.0 if sensors.offset_column else sensors.usual_offset or 0.0
     offset = table.floats(sensors.offset_column, "sensors.offset_column", none)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
         if sigma <= 0.0:

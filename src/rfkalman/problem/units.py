@@ -92,6 +92,8 @@ DIMENSIONS: dict[str, _Kind] = {
     "field": _Kind("a value of the field", {"field": 1}, absolute=True),
     "limit": _Kind("a value of the field", {"field": 1}, absolute=True, infinite=True),
     "spread": _Kind("a spread (a difference) of the field", {"field": 1}, sign="positive"),
+    "error": _Kind("a spread (a difference) of the field", {"field": 1}, sign="not negative"),
+    "distance": _Kind("a length", {"length": 1}, "2 cm", "not negative"),
     "diffusivity": _Kind("a diffusivity", {"length": 2, "time": -1, "capacity": 1}, "0.3 mm2/s", "positive"),
     "velocity": _Kind("a velocity", {"length": 1, "time": -1}, "2 m/s"),
     "reaction": _Kind("a rate", {"time": -1}, "0.1 1/d"),

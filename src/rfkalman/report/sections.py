@@ -101,7 +101,7 @@ def field_section(view: View) -> Content:
     frame, values = view.last.frames[0], view.setup.output.thresholds
     readings = None
     if len(view.analyses):
-        readings = np.array([row.last for row in view.sensors], dtype=np.float64)[view.setup.sensors.inside]
+        readings = np.array([row.last for row in view.sensors], dtype=np.float64)[view.setup.sensors.used]
     (pictures,) = view.artist.fields(view.last, [_alts(view, frame)], SHARP, readings=readings, numbered=True)
     named = {amount(given(value), view.unit): value for value in values[:THRESHOLDS]}
     return {
@@ -203,6 +203,8 @@ def _flag(view: View, row: SensorRow) -> str:
     """What the table points out about a sensor."""
     if not view.setup.sensors.inside[row.row]:
         return "outside the domain, never used"
+    if view.setup.sensors.held_out[row.row]:
+        return "held out, never used"
     if not row.n:
         return "sent nothing"
     if row.n_band >= FEW and abs(row.excess) > POINTED_OUT:
