@@ -26,7 +26,7 @@ def record(seed, *, r=5, n=4, T=40, dense=True, correlated=False, noise=0.3, pri
         noise_root = 0.2 * rng.standard_normal((r, 2)) if dense else 0.2 * np.diag(rng.random(r))
         steps.append(rk.LinearStep(F, 0.1 * rng.standard_normal(r), noise_root))
     H = spread * rng.standard_normal((n, r))
-    L = np.tril(rng.standard_normal((n, n))) + 2 * np.eye(n)
+    L = np.tril(rng.standard_normal((n, n)), -1) + 2 * np.eye(n)
     given = {"factor": noise * L} if correlated else {"std": noise * rng.uniform(0.5, 2.0, n)}
     obs = rk.Observation(H, offset=rng.standard_normal(n) if offsets else None, **given)
     items = []

@@ -133,26 +133,23 @@ def plain(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArr
     Gives how many batches each fold got through: it stops before the first that its indicator forbids.
     """
     F, Q, step, g, H, R, sharp, sensors, y, out, extra = stretch
-    T, n = y.shape
-    stop = np.full(len(m), T)
-    going = np.arange(len(m))
-    there = np.isfinite(y)
-    identity = np.eye(n)
-    diagonal = np.einsum("kii->ki", P)
-    mean_all, covariance_all = m, P
+    (T, n), (K, r) = y.shape, m.shape
+    means, covariances = m, P
+    stop, going = np.full(K, T), np.arange(K)
+    there, kept, identity = np.isfinite(y), ~out, np.eye(n)
+    squares, weights = np.square(F), np.square(H) * sharp[:, :, None]
+    pivots, quads = np.ones((T, K, n)), np.zeros((T, K, n))
     for t in range(T):
         i, h = int(step[t]), H[sensors[t]]
-        variance = diagonal
+        independent = np.einsum("kii->ki", P)
         if i >= 0:
-            variance = variance @ np.square(F[i]).T if F.ndim == 3 else variance * np.square(F[i])
-            variance = variance + Q[i].diagonal()
-        reach = variance @ np.square(h).T * sharp[sensors[t]]
-        allowed = EPS * np.max(reach, axis=1, initial=0.0, where=~out) <= PLAIN_LIMIT
+            independent = independent @ squares[i].T if F.ndim == 3 else independent * squares[i]
+            independent = independent + Q[i].diagonal()
+        allowed = EPS * (independent @ weights[sensors[t]].T * kept).max(axis=1, initial=0.0) <= PLAIN_LIMIT
         if not allowed.all():
             stop[going[~allowed]] = t
-            mean_all[going], covariance_all[going] = m, P
-            going, out, m, P = going[allowed], out[allowed], m[allowed], P[allowed]
-            diagonal = np.einsum("kii->ki", P)
+            means[going], covariances[going] = m, P
+            going, kept, m, P = going[allowed], kept[allowed], m[allowed], P[allowed]
             if not going.size:
                 break
         if i >= 0:
@@ -163,28 +160,25 @@ def plain(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArr
             # Half of it and half of its mirror image: an odd part that rounding leaves would live on without damping.
             P = 0.5 * (P + P.transpose(0, 2, 1)) + Q[i]
             m += g[t]
-            diagonal = np.einsum("kii->ki", P)
+        keep = kept & there[t]
         A = h @ P
         C = A @ h.T + R[sensors[t]]
         expected = m @ h.T
-        keep = there[t] & ~out
-        L = np.linalg.cholesky(np.where(keep[:, :, None] & keep[:, None, :], C, identity))
         v = np.where(keep, y[t] - expected, 0.0)
-        kept = np.concatenate([A, C], axis=2) * keep[:, :, None]
-        whitener = np.linalg.inv(L)
-        W = whitener @ kept
-        q = whitener @ v[:, :, None]
-        across = W[:, :, -n:]
-        W = W[:, :, :-n]
-        told = expected + (across.transpose(0, 2, 1) @ q)[:, :, 0]
-        variance = np.einsum("kii->ki", C) - np.square(across).sum(axis=1) + extra
-        found.mean[t, going] = np.where(out, told, np.nan)
-        found.std[t, going] = np.sqrt(variance, where=out, out=np.full(out.shape, np.nan))
-        log_det = 2.0 * np.log(np.einsum("kii->ki", L)).sum(axis=1)
-        found.log_evidence[t, going] = -0.5 * (keep.sum(axis=1) * LOG_2PI + log_det + np.square(q).sum(axis=(1, 2)))
+        L = np.linalg.cholesky(np.where(keep[:, :, None] & keep[:, None, :], C, identity))
+        # Columns: the state's, the readings', and the departure, all of kept rows alone.
+        rows = np.linalg.inv(L) @ np.concatenate([A * keep[:, :, None], C * keep[:, :, None], v[:, :, None]], axis=2)
+        W, across, q = rows[:, :, :r], rows[:, :, r:-1], rows[:, :, -1:]
+        pivots[t, going], quads[t, going] = np.einsum("kii->ki", L), q[:, :, 0]
+        found.mean[t, going] = expected + (across.transpose(0, 2, 1) @ q)[:, :, 0]
+        found.std[t, going] = np.einsum("kii->ki", C) - np.square(across).sum(axis=1) + extra
         m = m + (W.transpose(0, 2, 1) @ q)[:, :, 0]
         P -= W.transpose(0, 2, 1) @ W
-    mean_all[going], covariance_all[going] = m, P
+    means[going], covariances[going] = m, P
+    found.mean[:, ~out] = found.std[:, ~out] = np.nan
+    np.sqrt(found.std, out=found.std)
+    used = (there[:, None, :] & ~out).sum(axis=2)
+    found.log_evidence[:] = -0.5 * (used * LOG_2PI + 2.0 * np.log(pivots).sum(axis=2) + np.square(quads).sum(axis=2))
     return stop
 
 
@@ -204,10 +198,12 @@ def _safe(
             splits[key] = _split(obs, keep, out)
         seen, rows, passed, noise = splits[key]
         y = stretch.y[t, keep]
+        evidence = 0.0
         if y.size:
             update = condition(m, S, seen, y, None, False, scratch)
             m, S = update.mean, update.root
-            found.log_evidence[t, k] = log_evidence(seen, update.log_det, float(update.quad))
+            evidence = log_evidence(seen, update.log_det, float(update.quad))
+        found.log_evidence[t, k] = evidence
         found.mean[t, k, out] = rows @ m + passed @ y
         found.std[t, k, out] = np.sqrt(np.square(rows @ S).sum(axis=1) + noise + stretch.extra[out])
     return m, S
