@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import rfkalman as rk
 from rfkalman.core.errors import ResolutionWarning, ValueRangeError
-from rfkalman.diagnostics.rehearsal import crps
+from rfkalman.diagnostics.scores import crps
 
 NU, LENGTH, NOISE = 0.1, 0.03, 0.05
 TIMES = np.linspace(0.0005, 0.01, 12)

@@ -1,5 +1,8 @@
-"""Whether a map may be believed: rehearsals with truths that are known."""
+"""Whether a map may be believed: rehearsals with truths that are known, sensors predicted from all others."""
 
+from .leave_one_out import LeaveOneOut, leave_one_out
+from .readings import Readings
 from .rehearsal import Rehearsal, rehearse
+from .scores import Scores, scored
 
-__all__ = ["Rehearsal", "rehearse"]
+__all__ = ["LeaveOneOut", "Readings", "Rehearsal", "Scores", "leave_one_out", "rehearse", "scored"]

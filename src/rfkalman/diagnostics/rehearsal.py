@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from ..core.checks import FloatArray, as_count, as_increasing, frozen
 from ..core.errors import ShapeError, TimeError
@@ -24,13 +23,13 @@ from ..model.model import Model
 from ..model.sensors import Functional
 from ..pictures.plots import where_bands_fail
 from ..statespace.values import Gaussian, LinearStep, Observation, half_width
+from .scores import LEVELS, crps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Places at which bands are held against truths.
 _PLACES = 80
-LEVELS = (0.5, 0.9, 0.99)
 #: What bands of 90 % that hold may hold, with up to so much for the chance of few truths; the largest error over
 #: claimed std (rms); and how many standard errors of one place the weakest of them may be below 0.9.
 _HOLDS, _SLACK, _LARGEST_Z, _WEAKEST = (0.85, 0.95), 0.05, 1.4, 4.0
@@ -224,11 +223,3 @@ def rehearse(
 
 def _draws(law: Gaussian, n: int, rng: np.random.Generator) -> FloatArray:
     return law.mean[:, None] + law.root @ rng.standard_normal((law.root.shape[1], n))
-
-
-def crps(errors: FloatArray, stds: FloatArray) -> FloatArray:
-    """Continuous ranked probability score of normal forecasts, from their errors and standard deviations."""
-    safe = np.maximum(stds, 1e-300)
-    z = errors / safe
-    density = np.exp(-0.5 * np.square(z)) / np.sqrt(2.0 * np.pi)
-    return np.asarray(safe * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / np.sqrt(np.pi)))

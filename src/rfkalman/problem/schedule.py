@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import RFKalmanError
+from ..diagnostics import Readings
 from ..io.readings import from_frame
 from ..io.tables import Chunk, Position
 from ..io.workbook import is_workbook
@@ -77,9 +78,10 @@ def scheduled(setup: Setup, readings: Any, batches: int) -> tuple[Schedule, Data
     """
     data: DataReport | None = None
     if readings is not None and readings is not False:
-        data, schedule = _looked_through(setup, readings, batches)
-        if schedule:
-            return schedule, data
+        data, (times, first, row, _) = _looked_through(setup, readings)
+        if times.size:
+            pieces = np.split(row, first[1:])[:batches]
+            return [(float(t), rows) for t, rows in zip(setup.clock.to_model(times), pieces, strict=False)], data
     step, rows = setup.clock.step_ns, np.flatnonzero(setup.sensors.inside)
     spacing = 1.0 if step is None else step / setup.clock.unit_ns
     return [(spacing * (k + 1), rows) for k in range(batches)], data
@@ -107,8 +109,39 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
             raise setup.problem.error("input", f"{path}: {error}") from error
 
 
-def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataReport, Schedule]:
-    """What the readings hold, and the first batches of them."""
+def readings_of(
+    setup: Setup, readings: Any = True, *, since_ns: int | None = None, until_ns: int | None = None
+) -> Readings:
+    """The usable readings of a problem, in the order of time.
+
+    Parameters
+    ----------
+    setup : Setup
+    readings : optional
+        ``True`` for the files of the input section; a path or several, a DataFrame or a dict of arrays.
+    since_ns, until_ns : int, optional
+        The first and the last batch that are wanted, in UTC nanoseconds.
+    """
+    _, (times, first, row, value) = _looked_through(setup, readings)
+    low = 0 if since_ns is None else int(np.searchsorted(times, since_ns, side="left"))
+    high = times.size if until_ns is None else int(np.searchsorted(times, until_ns, side="right"))
+    inside = np.flatnonzero(setup.sensors.inside)
+    number = np.full(setup.sensors.n, -1)
+    number[inside] = np.arange(inside.size)
+    ends = np.append(first, row.size)[low : max(low, high) + 1]
+    part = slice(int(ends[0]), int(ends[-1])) if times.size else slice(0)
+    return Readings(
+        setup.functional(inside),
+        setup.sensors.noise_std[inside],
+        setup.clock.to_model(times[low:high]),
+        ends - ends[0] if times.size else np.zeros(1, dtype=np.int64),
+        number[row[part]],
+        value[part],
+    )
+
+
+def _looked_through(setup: Setup, readings: Any) -> tuple[DataReport, tuple[NDArray[Any], ...]]:
+    """What the readings hold; the times of their batches, where each begins, and sensor and value of each reading."""
     sensors, clock, judge = setup.sensors, setup.clock, setup.judge
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
@@ -145,7 +178,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
     again = np.zeros(when.size, dtype=np.bool_)
     again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
     conflicts = int(np.count_nonzero(again[1:] & (np.diff(at) == 0) & (np.diff(value) != 0.0)))
-    when, row = when[~again], row[~again]
+    when, row, value = when[~again], row[~again], value[~again]
     far = _far(when, row, clock.ahead_ns)
     times, first = np.unique(when[:far], return_index=True)
     gaps = np.diff(times) / clock.unit_ns
@@ -176,8 +209,7 @@ def _looked_through(setup: Setup, readings: Any, batches: int) -> tuple[DataRepo
         out_of_order=counts["out of order"],
         too_late=counts["too late"],
     )
-    pieces = np.split(row[:far], first[1:])[:batches] if times.size else []
-    return report, [(float(clock.to_model(int(t))), rows) for t, rows in zip(times, pieces, strict=False)]
+    return report, (times, first, row[:far], value[:far])
 
 
 def _far(when: NDArray[np.int64], row: NDArray[np.int64], ahead_ns: int) -> int:

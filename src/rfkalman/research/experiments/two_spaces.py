@@ -18,7 +18,7 @@ import rfkalman as rk
 from ...core.checks import FloatArray
 from ...core.errors import SpaceWarning
 from ...core.streams import streams
-from ...diagnostics.rehearsal import crps
+from ...diagnostics.scores import crps
 from ...extensions import Closure
 from ...features.base import predicted_rank
 from ...filters import kalman
