@@ -28,6 +28,7 @@ from ..core.checks import EPS, FloatArray
 from ..core.errors import ShapeError
 from ..core.linalg import symmetrise
 from ..statespace.values import Gaussian, LinearStep, Observation
+from . import compiled
 from .kernels import LOG_2PI, Batch, Scratch, condition, log_evidence, move, readings, require_step
 
 #: Above this indicator a fold takes the safe route.
@@ -112,7 +113,7 @@ def run(
         for k, S in enumerate(roots):
             if S is not None:
                 P[k] = S @ S.T
-        stop = plain(m, P, stretch, found)
+        stop = (_compiled if compiled.load() else plain)(m, P, stretch, found)
         for k in range(K):
             S, at = roots[k], int(stop[k])
             if at == len(items):
@@ -180,6 +181,14 @@ def plain(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArr
     used = (there[:, None, :] & ~out).sum(axis=2)
     found.log_evidence[:] = -0.5 * (used * LOG_2PI + 2.0 * np.log(pivots).sum(axis=2) + np.square(quads).sum(axis=2))
     return stop
+
+
+def _compiled(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArray[np.int64]:
+    """:func:`plain` where there is a compiler."""
+    F, Q, step, g, H, R, sharp, *rest = stretch
+    F = F if F.ndim == 3 else F[:, None, :]
+    weights = np.square(H) * sharp[:, :, None]
+    return compiled.plain(m, P, F, Q, step, g, H, R, weights, *rest, PLAIN_LIMIT / EPS, *found)
 
 
 def _safe(
@@ -264,8 +273,8 @@ def _stretch(items: list[Batch], out: NDArray[np.bool_], extra: FloatArray, r: i
             if gap.shift is not None:
                 g[t] = gap.shift
     dense = any(gap.transition.ndim == 2 for gap in gaps.values())
-    F = np.array([gap.F if dense else gap.transition for gap in gaps.values()])
-    Q = np.array([gap.Q for gap in gaps.values()])
+    F = np.array([gap.F if dense else gap.transition for gap in gaps.values()]).reshape(-1, *[r] * (1 + dense))
+    Q = np.array([gap.Q for gap in gaps.values()]).reshape(-1, r, r)
     H = np.array([obs.H for obs in designs.values()])
     R = np.array([obs.R for obs in designs.values()])
     sharp = np.array([np.square(obs.whiten(np.eye(n))).sum(axis=0) for obs in designs.values()])
