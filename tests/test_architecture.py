@@ -144,6 +144,7 @@ def test_public_names_are_pinned():
         "RFKalmanError",
         "RFKalmanWarning",
         "RandomWalk",
+        "Readings",
         "Robin",
         "SensorOffset",
         "Sobolev",
@@ -170,6 +171,7 @@ def test_public_names_are_pinned():
         "rehearse",
         "save",
         "stack",
+        "validate",
         "whiten",
     ]
     for name in rfkalman.__all__:

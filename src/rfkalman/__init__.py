@@ -120,6 +120,7 @@ __all__ = [
     "RFKalmanError",
     "RFKalmanWarning",
     "RandomWalk",
+    "Readings",
     "Robin",
     "SensorOffset",
     "Sobolev",
@@ -146,6 +147,7 @@ __all__ = [
     "rehearse",
     "save",
     "stack",
+    "validate",
     "whiten",
 ]
 

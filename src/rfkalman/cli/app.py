@@ -32,6 +32,7 @@ COMMANDS = (
     "rehearse",
     "fit",
     "run",
+    "validate",
     "watch",
     "forecast",
     "predict",
