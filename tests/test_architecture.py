@@ -16,7 +16,7 @@ ROOT = Path(rfkalman.__file__).parent
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
-    "diagnostics": {"matplotlib"},
+    "diagnostics": {"matplotlib", "sklearn"},
     "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
