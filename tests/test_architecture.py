@@ -17,6 +17,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
     "diagnostics": {"matplotlib", "sklearn"},
+    "learning": {"numba"},
     "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
