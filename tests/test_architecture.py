@@ -137,6 +137,7 @@ def test_public_names_are_pinned():
         "Mesh",
         "Model",
         "Neumann",
+        "NewSensor",
         "Observation",
         "OrnsteinUhlenbeck",
         "Periodic",

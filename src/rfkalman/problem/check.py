@@ -34,6 +34,7 @@ _PROBES = 300
 _SLOW_MS = 100.0
 #: A field whose std is less than this beside that at the start has faded.
 _FADED = 0.05
+_YEAR_NS = 365.25 * 86_400e9
 #: Fields and batches of the rehearsal that is part of a check.
 _FIELDS, _REHEARSED = 8, 20
 
@@ -247,7 +248,7 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
 def _bands(setup: Setup, field: Field, x: FloatArray) -> dict[str, Any]:
     """What a reading of a new sensor at places would be known to, and of what that is made: medians over the places."""
     sensor, labels, unit = setup.model.sensor or NewSensor(), setup.labels, setup.labels.unit
-    # Without values that were read the mean is that of the prior: the gradient is that of offsets of position.
+    # Nothing was read, so the mean is the prior's: the gradient is the one that the offsets of position have.
     moved = next((np.diagonal(b.initial_root) for b in setup.model.blocks if b.name == "position"), np.zeros(1))
     typical = float(np.median(moved)) / (sensor.position or 1.0)
     std = field.std(x)
@@ -291,7 +292,9 @@ def _offset_process(setup: Setup) -> str:
         return ""
     rate = -float(block.drift[0, 0])
     if rate > 0.0:
-        return f" (forgets over {1.0 / rate:.3g} {setup.labels.time_unit})"
+        years = setup.clock.unit_ns / (rate * _YEAR_NS)
+        memory = f"{years:.3g} years" if years > 1.0 else f"{1.0 / rate:.3g} {setup.labels.time_unit}"
+        return f" (forgets over {memory})"
     return " (drifts)" if block.noise_root.size else " (constant)"
 
 

@@ -897,20 +897,20 @@ class Sensors(Written):
     @property
     def usual_noise(self) -> float | None:
         """Noise of a sensor that states none: ``noise``, or a tenth of the accuracy."""
-        return self._of_accuracy(self.noise, 0.1)
+        return self._of_accuracy(self.noise, 10.0)
 
     @property
     def usual_offset(self) -> float | None:
         """Offset of a sensor that states none: ``offset``, or half of the accuracy."""
-        return self._of_accuracy(self.offset, 0.5)
+        return self._of_accuracy(self.offset, 2.0)
 
     @property
     def usual_place(self) -> float | None:
         """How far a new place departs: ``place_std``, or the accuracy."""
         return self._of_accuracy(self.place_std, 1.0)
 
-    def _of_accuracy(self, given: float | None, share: float) -> float | None:
-        return share * self.accuracy if given is None and self.accuracy is not None else given
+    def _of_accuracy(self, given: float | None, part: float) -> float | None:
+        return self.accuracy / part if given is None and self.accuracy is not None else given
 
     def offset_process(self, std: float, years: float) -> Process:
         """How an offset of this size moves; ``years`` are two of them, in the unit of time."""
