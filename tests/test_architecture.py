@@ -115,6 +115,7 @@ def test_public_names_are_pinned():
         "CrankNicolson",
         "Dirichlet",
         "DirichletSine",
+        "Discrepancy",
         "ELUNetwork",
         "Exponential",
         "Field",

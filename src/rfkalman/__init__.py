@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from .io import load, save
     from .model import (
+        Discrepancy,
         Field,
         FromField,
         FromFunction,
@@ -89,6 +90,7 @@ __all__ = [
     "CrankNicolson",
     "Dirichlet",
     "DirichletSine",
+    "Discrepancy",
     "ELUNetwork",
     "Exponential",
     "Field",

@@ -256,6 +256,8 @@ def joint(
     random numbers; ``own`` and ``rich`` the unknowns bound to each.
     """
     W, R, r = twin.space, twin.space.rank, space.rank
+    # What multiplies the known stands apart from the equation, and would only make its drift dense.
+    own, rich = ([block for block in blocks if block.modes is None] for blocks in (own, rich))
     roots = (None, None) if noise is None else noise
     parts = [_steady(one, root, start) for one, root in zip((W, space), roots, strict=True)]
     size = R + r
