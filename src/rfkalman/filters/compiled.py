@@ -23,9 +23,11 @@ Ints = NDArray[np.int64]
 def load() -> bool:
     """Whether the functions of this module are compiled now; the first call imports Numba and compiles them."""
     try:
-        from numba import njit, types
+        from numba import njit
+        from numba import types as kinds
     except Exception:  # Not installed, or not for this version of NumPy: nothing is lost but time.
         return False
+    types: Any = kinds
     # One machine code each, whoever owns the arrays: those that are only read may be frozen.
     number, whole, flag = types.float64, types.int64, types.boolean
     x1, x2, x3 = (types.Array(number, n, "C", readonly=True) for n in (1, 2, 3))
@@ -65,8 +67,7 @@ def plain(
 ) -> Ints:
     """``folds.plain`` fold by fold: one covariance stays in the cache for the whole stretch.
 
-    ``F`` is (a, r, r), or (a, 1, r) for diagonals; ``weights`` (b, n, r) are the squares of H over the noise variances;
-    ``limit`` is for the indicator in units of eps.
+    The arguments are the fields of ``folds.Stretch`` and ``folds.Found``; ``limit`` is for the indicator over eps.
     """
     (K, r), (T, n) = m.shape, y.shape
     stop = np.full(K, T)
@@ -127,7 +128,9 @@ def plain(
                     used += 1
             np.dot(h, p, A)
             np.dot(A, h.T, C)
-            evidence[t, k] = _joint(kept, order[:used], A, C, R[sensors[t]], h, m[k], y[t], extra, W, q, mean[t, k], std[t, k])
+            evidence[t, k] = _joint(
+                kept, order[:used], A, C, R[sensors[t]], h, m[k], y[t], extra, W, q, mean[t, k], std[t, k]
+            )
             if kept > 0:
                 w = W[:kept]
                 np.dot(w.T, w, product)
@@ -155,7 +158,10 @@ def _joint(
     mean: FloatArray,
     std: FloatArray,
 ) -> float:
-    """Cholesky of the joint law of readings, kept ones first; W = L^-1 A and q = L^-1 v of those, the law of the others."""
+    """Cholesky of the joint law of the readings in this order: the kept ones, then those left out.
+
+    Gives the log evidence of the kept ones; fills in their W = L^-1 A and q = L^-1 v, and the law of the others.
+    """
     L = np.empty((order.size, kept))
     log_det, quad = 0.0, 0.0
     for i in range(order.size):
@@ -204,8 +210,9 @@ def thin(
 ) -> tuple[float, float, float]:
     """A diagonal step, where ``F`` is not empty, and ``kernels`` in Andrews' form, into ``mean`` and ``root``.
 
-    G = H S / std, I + G G^T = U^T U, S+ = S - (S Z) W^T with Z^T = U^-T G and W^T = (U + I)^-T G. ``S`` and ``root`` have
-    the columns of the roots as rows; ``std`` is the noise of all readings, (1,), or of each. Gives the quadratic form, the log determinant, and the largest diagonal entry of G G^T; beyond ``limit`` only the step is made.
+    G = H S / std, I + G G^T = U^T U, S+ = S - (S Z) W^T with Z^T = U^-T G and W^T = (U + I)^-T G. ``S`` and ``root``
+    have the columns of the roots as rows; ``std`` is the noise of all readings, (1,), or of each. Gives the quadratic
+    form, the log determinant, and the largest diagonal entry of G G^T; beyond ``limit`` only the step is made.
     """
     N, (k, r) = H.shape[0], S.shape
     for b in range(r):
