@@ -37,7 +37,7 @@ def load() -> bool:
     thin_of = types.UniTuple(number, 3)(x1, x2, x1, x1, x2, x1, x1, number, w1, w2)
     # Sums may be taken in another order, as BLAS does.
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
-    for signature, function in ((None, _joint), (None, _substitute), (plain_of, plain), (thin_of, thin)):
+    for signature, function in ((None, _joint), (plain_of, plain), (thin_of, thin)):
         try:
             compiled = njit(signature, cache=True, **options)(function)
         except RuntimeError:  # No place on this disk where machine code may be kept.
@@ -215,20 +215,17 @@ def thin(
     form, the log determinant, and the largest diagonal entry of G G^T; beyond ``limit`` only the step is made.
     """
     N, (k, r) = H.shape[0], S.shape
+    f = F if F.size else np.ones(r)
     for b in range(r):
-        mean[b] = F[b] * m[b] if F.size else m[b]
-        mean[b] += g[b] if g.size else 0.0
-    for i in range(k):
-        for b in range(r):
-            root[i, b] = F[b] * S[i, b] if F.size else S[i, b]
-    G, q, C = np.empty((N, k)), np.empty(N), np.empty((N, N))
-    np.dot(H, root.T, G)
+        mean[b] = f[b] * m[b] + (g[b] if g.size else 0.0)
+    A, G, C, q = np.empty((N, r)), np.empty((N, k)), np.empty((N, N)), np.empty(N)
     np.dot(H, mean, q)
     for i in range(N):
         w = 1.0 / std[min(i, std.size - 1)]
         q[i] = w * (y[i] - q[i])
-        for b in range(k):
-            G[i, b] *= w
+        for b in range(r):
+            A[i, b] = w * H[i, b] * f[b]
+    np.dot(A, S.T, G)
     np.dot(G, G.T, C)
     largest = 0.0
     for i in range(N):
@@ -236,6 +233,7 @@ def thin(
             largest = C[i, i]
         C[i, i] += 1.0
     if not largest <= limit:
+        root[:] = f * S
         return 0.0, 0.0, largest
     log_det = 0.0
     for i in range(N):
@@ -247,15 +245,40 @@ def thin(
             c = C[i, j]
             for b in range(j, N):
                 C[j, b] -= c * C[i, b]
-    Z, W, U, product = G, np.empty((N, k)), np.empty((N, r)), np.empty((k, r))
-    W[:] = G
-    _substitute(C, 0.0, Z)
-    _substitute(C, 1.0, W)
-    np.dot(Z, root, U)
-    np.dot(W.T, U, product)
+    # (U + I)^-T takes the same row operations as U^-T but for the scaling, so both go side by side.
+    both = np.empty((N, 2 * k))
+    for j in range(N):
+        for b in range(k):
+            both[j, b] = G[j, b]
+            both[j, k + b] = G[j, b]
+        i = 0
+        while i + 4 <= j:  # Four at a time: a row is then loaded and stored a quarter as often.
+            c, d, e, h = C[i, j], C[i + 1, j], C[i + 2, j], C[i + 3, j]
+            for b in range(2 * k):
+                both[j, b] -= c * both[i, b] + d * both[i + 1, b] + e * both[i + 2, b] + h * both[i + 3, b]
+            i += 4
+        while i < j:
+            c = C[i, j]
+            for b in range(2 * k):
+                both[j, b] -= c * both[i, b]
+            i += 1
+        c, d = 1.0 / C[j, j], 1.0 / (C[j, j] + 1.0)
+        for b in range(k):
+            both[j, b] *= c
+            both[j, k + b] *= d
+    Z, W, U = G, np.empty((N, k)), A
+    for j in range(N):
+        for b in range(k):
+            Z[j, b] = both[j, b]
+            W[j, b] = both[j, k + b]
+    np.dot(Z, S, U)
+    for i in range(N):
+        for b in range(r):
+            U[i, b] *= f[b]
+    np.dot(W.T, U, root)
     for i in range(k):
         for b in range(r):
-            root[i, b] -= product[i, b]
+            root[i, b] = f[b] * S[i, b] - root[i, b]
     quad = 0.0
     for i in range(N):
         for j in range(i):
@@ -264,23 +287,3 @@ def thin(
         quad += q[i] * q[i]
     mean += np.dot(q, U)
     return quad, log_det, largest
-
-
-def _substitute(U: FloatArray, shift: float, rows: FloatArray) -> None:
-    """rows <- (U + shift I)^-T rows, four at a time: a row is then loaded and stored a quarter as often."""
-    N, k = rows.shape
-    for j in range(N):
-        i = 0
-        while i + 4 <= j:
-            c, d, e, f = U[i, j], U[i + 1, j], U[i + 2, j], U[i + 3, j]
-            for b in range(k):
-                rows[j, b] -= c * rows[i, b] + d * rows[i + 1, b] + e * rows[i + 2, b] + f * rows[i + 3, b]
-            i += 4
-        while i < j:
-            c = U[i, j]
-            for b in range(k):
-                rows[j, b] -= c * rows[i, b]
-            i += 1
-        c = 1.0 / (U[j, j] + shift)
-        for b in range(k):
-            rows[j, b] *= c
