@@ -17,7 +17,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "filters": {"numba"},
     "domains": {"shapely", "meshio"},
-    "diagnostics": {"matplotlib"},
+    "diagnostics": {"matplotlib", "sklearn"},
     "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
@@ -125,11 +125,13 @@ def test_public_names_are_pinned():
         "Gaussian",
         "GaussianRFF",
         "Generator",
+        "Harmonic",
         "Heat",
         "ImplicitEuler",
         "IntegratedRandomWalk",
         "Interval",
         "LatentSource",
+        "Level",
         "LinearPDE",
         "LinearStep",
         "Mesh",
@@ -143,6 +145,7 @@ def test_public_names_are_pinned():
         "RFKalmanError",
         "RFKalmanWarning",
         "RandomWalk",
+        "Readings",
         "Robin",
         "SensorOffset",
         "Sobolev",
@@ -169,6 +172,7 @@ def test_public_names_are_pinned():
         "rehearse",
         "save",
         "stack",
+        "validate",
         "whiten",
     ]
     for name in rfkalman.__all__:
