@@ -15,6 +15,7 @@ import rfkalman
 ROOT = Path(rfkalman.__file__).parent
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
+    "filters": {"numba"},
     "domains": {"shapely", "meshio"},
     "diagnostics": {"matplotlib", "sklearn"},
     "learning": {"numba"},
