@@ -17,6 +17,7 @@ THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
     "diagnostics": {"matplotlib"},
+    "placement": {"matplotlib"},
     "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
@@ -168,6 +169,7 @@ def test_public_names_are_pinned():
         "rehearse",
         "save",
         "stack",
+        "suggest",
         "whiten",
     ]
     for name in rfkalman.__all__:

@@ -140,6 +140,7 @@ __all__ = [
     "rehearse",
     "save",
     "stack",
+    "suggest",
     "whiten",
 ]
 
@@ -155,6 +156,7 @@ _ROOMS = (
     "model",
     "online",
     "diagnostics",
+    "placement",
     "io",
 )
 #: Modules that are attributes, too; none of them is part of a star import, nor is `Problem`, which needs an extra.

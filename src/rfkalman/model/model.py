@@ -237,16 +237,16 @@ class Model(Shown):
         if self.space.strengths.size == 0 and belief.dim == self.space.rank:
             return Field(self.space, belief, t, beyond)
         mean = self.coefficients(belief.mean[:, None], t)[:, 0]
-        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond)
+        return Field(self.space, Gaussian(mean, self.framed(belief.root)), t, beyond)
 
     def coefficients(self, states: FloatArray, t: float) -> FloatArray:
         """States (dim, n) at a time as coefficients in the space and its lifts, (r + r1, n)."""
-        framed = self._framed(states)
+        framed = self.framed(states)
         if self._lift is not None:
             framed[self.space.rank :] += self._lift(t)[:, None]
         return framed
 
-    def _framed(self, columns: FloatArray) -> FloatArray:
+    def framed(self, columns: FloatArray) -> FloatArray:
         """Columns (dim, n) over the state as columns over the space and its lifts, known boundary values left out."""
         r = self.space.rank
         framed = np.zeros((self.space.frame.rank, columns.shape[1]))
