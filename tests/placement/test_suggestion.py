@@ -42,7 +42,9 @@ def expected_variance(model, sensors, noise, times=TIMES, belief=None, start=Non
         obs = model.observe(sensors, now, noise_std=noise)
         batches.append((model.step(t, now) if now > t else None, obs, rng.standard_normal(sensors.n)))
         t = now
-    found = [model.field(post, now).total_variance() for post, now in zip(kalman.run(belief, batches), times)]
+    found = [
+        model.field(post, now).total_variance() for post, now in zip(kalman.run(belief, batches), times, strict=True)
+    ]
     return float(np.mean([found[k] for k in looks(times.size)]))
 
 
@@ -110,17 +112,17 @@ def test_offset_and_new_place_count_as_blocks_of_the_filter_would(process):
     assert (sure.gain > 1.05 * found.gain).all()
 
 
-def test_a_new_sensor_has_an_offset_as_those_of_the_model_have():
-    """By default that of the block with most sensors, whatever its process."""
-    model = rod(
-        blocks=[rk.SensorOffset(["A", "B"], 0.3, rk.OrnsteinUhlenbeck(0.3, 0.2)), rk.SensorOffset(["C"], 2.0, name="c")]
-    )
-    sensors = rk.points([[0.2], [0.4], [0.7]], ["A", "B", "C"])
+def test_a_new_sensor_has_an_offset_as_most_sensors_have():
+    """That of the block with most of them, whatever its process; none where most have none."""
+    wander = rk.OrnsteinUhlenbeck(0.3, 0.2)
+    model = rod(blocks=[rk.SensorOffset(["A", "B"], 0.3, wander), rk.SensorOffset(["C"], 2.0, name="c")])
+    at, ids = np.array([[0.2], [0.4], [0.7], [0.8], [0.9], [0.95]]), ["A", "B", "C", "d", "e", "f"]
     told = {"noise_std": 0.1, "candidates": PLACES, "count": 2}
-    usual = suggest(model, sensors, TIMES, **told)
-    stated = suggest(model, sensors, TIMES, offset=rk.SensorOffset(["x"], 0.3, rk.OrnsteinUhlenbeck(0.3, 0.2)), **told)
-    assert_allclose(usual.gain, stated.gain, rtol=1e-12)
-    assert_allclose(usual.after, stated.after, rtol=1e-12)
+    for n, offset in ((4, rk.SensorOffset(["x"], 0.3, wander)), (6, rk.SensorOffset(["x"], 1e-12))):
+        sensors = rk.points(at[:n], ids[:n])
+        usual, stated = suggest(model, sensors, TIMES, **told), suggest(model, sensors, TIMES, offset=offset, **told)
+        assert_allclose(usual.gain, stated.gain, rtol=1e-11)
+        assert_allclose(usual.after, stated.after, rtol=1e-11)
 
 
 def path_log_det(model, batches):
@@ -188,7 +190,7 @@ def test_readings_too_sharp_for_products_go_through_the_filter(monkeypatch):
 
 
 def test_greedy_beats_chance_and_a_space_filling_design():
-    """Six sensors of a plate that is stirred in one quarter; control: random places are no better than random places."""
+    """Six sensors of a plate that is stirred in one quarter; the control: random places are no better than others."""
     plate = rk.Box([0.0, 0.0], [1.0, 1.0])
     space = rk.whiten(rk.Heat(plate, 0.02), rk.bubble(rk.GaussianRFF(60, length_scale=0.3)), 1e-6)
     wild = rk.LatentSource(lambda x: np.exp(-20 * ((x - 0.25) ** 2).sum(axis=1)), 3.0, rk.OrnsteinUhlenbeck(3.0, 0.3))

@@ -33,6 +33,7 @@ COMMANDS = (
     "run",
     "watch",
     "forecast",
+    "suggest",
     "report",
     "export",
     "verify",

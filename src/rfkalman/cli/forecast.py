@@ -12,9 +12,8 @@ import numpy as np
 import typer
 
 from ..core.checks import FloatArray
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.errors import ValueRangeError
 from ..problem import Setup
-from ..problem.section import LIMITS
 from ..runs.export import guarded
 from . import shared
 from .app import emit, progress_bar, remark, wants_json
@@ -87,22 +86,4 @@ def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:
     if table is None:
         inside = np.flatnonzero(setup.sensors.inside)
         return [setup.sensors.ids[i] for i in inside], setup.sensors.coords[inside]
-    try:
-        if table.exists() and (not table.is_file() or table.stat().st_size > LIMITS["table_bytes"]):
-            raise ShapeError(f"--points {table}: give an ordinary file of at most {LIMITS['table_bytes']} bytes.")
-        with open(table, encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ShapeError(f"{table} is not a CSV table in UTF-8: {error}.") from error
-    axes = setup.labels.axes
-    if not rows or any(axis not in rows[0] for axis in axes):
-        found = ", ".join(rows[0]) if rows else "no rows"
-        raise ShapeError(
-            f"{table} must have the columns {', '.join(axes)} (and optionally name), in {setup.labels.length_unit}; "
-            f"it has {found}."
-        )
-    try:
-        coords = np.array([[float(row[axis]) for axis in axes] for row in rows])
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"{table}: a coordinate is not a number ({error}).") from error
-    return [row.get("name") or str(i + 1) for i, row in enumerate(rows)], coords
+    return shared.read_places(setup, table, "--points")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import sys
 from collections.abc import Iterable
@@ -12,11 +13,12 @@ import numpy as np
 import typer
 
 from ..core.checks import FloatArray
-from ..core.errors import RFKalmanError, ValueRangeError
+from ..core.errors import RFKalmanError, ShapeError, ValueRangeError
 from ..io.archive import save
 from ..model.model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.certify import certify_problem
+from ..problem.section import LIMITS
 from ..problem.tables import moment_ns, moments
 from ..report.page import SECTIONS, write_report
 from ..report.words import unknown_measures
@@ -27,6 +29,7 @@ from .app import progress_bar, remark, say
 SURPRISING = 3.0
 #: Alarms on the terminal, the latest ones; values of an unknown.
 ALARMS_SHOWN, VALUES_SHOWN = 10, 6
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
 folder_option = Annotated[
@@ -68,6 +71,39 @@ def moment(setup: Setup, text: str, option: str) -> int:
         raise ValueRangeError(
             f"{option} {text!r}: times are numbers in {setup.labels.time_unit} here, not dates."
         ) from None
+
+
+def read_places(setup: Setup, table: Path, option: str) -> tuple[list[str], FloatArray]:
+    """Names and coordinates of places from a CSV with the axes as columns; numbered where it has no names."""
+    try:
+        if table.exists() and (not table.is_file() or table.stat().st_size > LIMITS["table_bytes"]):
+            raise ShapeError(f"{option} {table}: give an ordinary file of at most {LIMITS['table_bytes']} bytes.")
+        with open(table, encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ShapeError(f"{table} is not a CSV table in UTF-8: {error}.") from error
+    axes = setup.labels.axes
+    if not rows or any(axis not in rows[0] for axis in axes):
+        found = ", ".join(rows[0]) if rows else "no rows"
+        raise ShapeError(
+            f"{table} must have the columns {', '.join(axes)} (and optionally name), in {setup.labels.length_unit}; "
+            f"it has {found}."
+        )
+    try:
+        coords = np.array([[float(row[axis]) for axis in axes] for row in rows])
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{table}: a coordinate is not a number ({error}).") from error
+    return [row.get("name") or str(i + 1) for i, row in enumerate(rows)], coords
+
+
+def picture_file(given: Path | None, folder: Path, what: str) -> Path:
+    """Where a picture goes: as told, or beside the folder of the run; nothing but a picture is overwritten."""
+    target = folder.parent / f"{folder.resolve().name or 'run'}-{what}.png" if given is None else given
+    if target.suffix != ".png":
+        raise ValueRangeError(f"--picture {target}: the picture is a PNG, name it .png.")
+    if target.exists() and (not target.is_file() or not target.read_bytes().startswith(_PNG)):
+        raise ValueRangeError(f"--picture {target} exists and is not a picture; name another file.")
+    return target
 
 
 def shown(path: Path) -> str:

@@ -49,7 +49,7 @@ def where_next(
     unit: str = "",
     length_unit: str = "",
     axes: Sequence[str] | None = None,
-    change_name: str = "expected fall of the std",
+    change_name: str = "fall with a sensor there",
     title: str | None = None,
 ) -> Figure:
     """What one more sensor would change, by its place, and the expected standard deviation before and after the choice.
@@ -88,13 +88,12 @@ def where_next(
         figure = new_figure(sum(widths) + 3.6, 2 * max(heights) + 2.2, title)
         rows = list(figure.subplots(2, 3, width_ratios=widths))
     places, values, everywhere = change
-    bar = with_unit(change_name, unit)
     if everywhere:
         style: dict[str, Any] = {"cmap": VALUES, "vmin": 0.0, "vmax": float(values.max(initial=0.0)) or 1.0}
         images = [grid.image(lambda x: _between(places, values, x)) for grid in grids]
-        draw_maps(rows[0], grids, images, style, labels, change_name, bar, there)
+        draw_maps(rows[0], grids, images, style, labels, change_name, labels.spread, there)
     else:
-        _dots(rows[0], grids, places, values, labels, change_name, bar)
+        _dots(rows[0], grids, places, values, labels, change_name, labels.spread)
     after = [grid.image(lambda x: _between(spread[0], spread[2], x)) for grid in grids]
     before = [grid.image(lambda x: _between(spread[0], spread[1], x)) for grid in grids]
     draw_maps(rows[1], grids, after, spread_scale(*after, *before), labels, "std after", labels.spread, there)
@@ -131,7 +130,16 @@ def _curves(
             marks(ax, there[:, 0], 0.025, "^", ms=7.0, color="white", mec=INK, mew=1.1)
         for i, place in enumerate(chosen[:, 0].tolist()):
             ax.axvline(place, color=ORANGE, lw=0.9, ls=":")
-            ax.text(place, 0.97, f" {i + 1}", transform=ax.get_xaxis_transform(), va="top", color=ORANGE, fontsize=TICK)
+            # Neighbours stand one below the other.
+            ax.text(
+                place,
+                0.97 - 0.07 * (i % 6),
+                f" {i + 1}",
+                transform=ax.get_xaxis_transform(),
+                va="top",
+                color=ORANGE,
+                fontsize=TICK,
+            )
     label(left, change_name, labels.axis(0), with_unit("std", labels.unit))
     label(right, "expected std", labels.axis(0), labels.spread)
     rule(left, right)
@@ -163,7 +171,7 @@ def _dots(
 def _numbers(ax: Axes, places: FloatArray) -> None:
     for i, (x, y) in enumerate(places.tolist()):
         if np.isfinite(x):
-            box = {"boxstyle": "circle,pad=0.25", "facecolor": "white", "edgecolor": ORANGE, "linewidth": 1.4}
+            box = {"boxstyle": "circle,pad=0.15", "facecolor": "white", "edgecolor": ORANGE, "linewidth": 1.4}
             ax.text(x, y, str(i + 1), ha="center", va="center", fontsize=TICK, color=INK, bbox=box, zorder=6)
 
 

@@ -149,26 +149,31 @@ def _apart(
     return H - shared.T @ obs.whiten(obs.H), noise - np.square(shared).sum(axis=0)
 
 
-def own_errors(model: Model, offset: SensorOffset | None, place_std: float) -> BoundBlock:
-    """Errors of a new sensor that last: an offset, by default like those of most sensors there are, and its place's."""
+def own_errors(model: Model, ids: tuple[str, ...] | None, offset: SensorOffset | None, place_std: float) -> BoundBlock:
+    """Errors of a new sensor that last: an offset, by default as most sensors there are have it, and its place's."""
     blocks = [block for block in model.blocks if block.sensors]
-    own = BoundBlock("new", *(np.zeros((0, 0)),) * 3, np.zeros(1), np.zeros((1, 0)))
+    counts = [len(set(block.sensors) & set(ids or ())) for block in blocks]
+    empty = np.zeros((0, 0))
+    own = BoundBlock("new", empty, empty, empty, np.zeros(1), np.zeros((1, 0)))
     if offset is not None:
         own = _one(offset.on(model.space))
-    elif blocks:
-        own = _one(max(blocks, key=lambda block: len(block.sensors)))
-    if place_std > 0.0:
-        pairs = ((own.drift, np.zeros((1, 1))), (own.noise_root, np.zeros((1, 0))), (own.initial_root, [[place_std]]))
-        system = [np.asarray(block_diag(a, b), dtype=np.float64) for a, b in pairs]
-        own = BoundBlock("new", *system, np.zeros(1), np.hstack([own.values, np.ones((1, 1))]))
-    return own
+    elif blocks and max(counts) >= len(ids or ()) - sum(counts):
+        own = _one(blocks[int(np.argmax(counts))])
+    if place_std == 0.0:
+        return own
+    drift, noise = block_diag(own.drift, np.zeros((1, 1))), block_diag(own.noise_root, np.zeros((1, 0)))
+    root, values = block_diag(own.initial_root, np.full((1, 1), place_std)), np.hstack([own.values, np.ones((1, 1))])
+    return BoundBlock("new", drift, noise, root, np.zeros(1), values)
 
 
 def _one(block: BoundBlock) -> BoundBlock:
     """The part of a block of offsets that belongs to its first sensor: all of them are alike."""
     n = len(block.sensors)
-    cut = [A[: A.shape[0] // n, : A.shape[1] // n] for A in (block.drift, block.noise_root, block.initial_root)]
-    return BoundBlock("new", *cut, np.zeros(1), block.values[:1, : block.dim // n])
+    drift, noise, root, values = (
+        A[: A.shape[0] // n, : A.shape[1] // n]
+        for A in (block.drift, block.noise_root, block.initial_root, block.values)
+    )
+    return BoundBlock("new", drift, noise, root, np.zeros(1), values)
 
 
 def _new_names(ids: tuple[str, ...], m: int) -> list[str]:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: Candidates where none are given, by dimension of the domain: about so many cells of equal size.
 EVERYWHERE = {1: 200, 2: 600, 3: 1000}
-#: A place is seen where readings have removed at least half of the variance it would have without any.
+#: A place is seen where readings remove at least half of the variance it would have without any.
 UNSEEN = 0.5
 
 
@@ -84,7 +84,8 @@ class Suggestion(Told):
     cells : (P, d) array
         Places spread evenly over the domain.
     std_before, std_after, std_unread : (P,) arrays
-        Expected std there, rms over the horizon: with the sensors there are, after all choices, and without any reading.
+        Expected std there, rms over the horizon: with the sensors there are, after all choices, and had nothing ever
+        been read since the model's start.
     passes : float
         The time that the first round took, in passes of the filter over the same horizon.
     names : tuple of str, optional
@@ -204,7 +205,7 @@ def suggest(
     new_noise_std : float, optional
         Noise of a new sensor; by default the median of ``noise_std``.
     offset : SensorOffset, optional
-        Offset of a new sensor (its name is not used); by default as most sensors of the model have it.
+        Offset of a new sensor (its name is not used); by default as most of ``sensors`` have it.
     place_std : float
         What the readings at a new place are off by, all the time, because the place is not its surroundings.
     belief : Gaussian, optional
@@ -255,24 +256,27 @@ def suggest(
     if law is not None:
         beyond = float(np.mean([np.square(law.columns(t)).sum() for t in horizon.times[courses[0].maps].tolist()]))
     stds = [math.sqrt(course.mean_variance + beyond) for course in courses]
-    maps = [_expected(horizon, course, cells) for course in (courses[0], courses[-1])]
     unread = replace(horizon, sensors=_none(domain), noise_std=np.zeros(0), start=model.start, root=model.initial.root)
-    maps.append(_expected(horizon, unread.course(cells[:0], carry=False), cells))
+    maps = [courses[0], courses[-1], unread.course(cells[:0], carry=False)]
+    before, after, nothing = (frozen(_expected(horizon, course, cells)) for course in maps)
     return Suggestion(
-        np.array(order),
-        np.array(order_d),
-        frozen(places[list(order)]),
-        stds[0],
-        frozen(np.array(stds[1:])),
-        *map(frozen, first),
-        frozen(np.array(places)),
-        drop,
-        horizon.times,
-        frozen(cells),
-        *map(frozen, maps),
-        seconds / _one_pass(horizon),
-        sensors.ids if drop else None,
-        domain,
+        order=np.array(order),
+        order_d=np.array(order_d),
+        places=frozen(places[list(order)]),
+        before=stds[0],
+        after=frozen(np.array(stds[1:])),
+        gain=frozen(first[0]),
+        information=frozen(first[1]),
+        candidates=frozen(np.array(places)),
+        dropped=drop,
+        times=horizon.times,
+        cells=frozen(cells),
+        std_before=before,
+        std_after=after,
+        std_unread=nothing,
+        passes=seconds / _one_pass(horizon),
+        names=sensors.ids if drop else None,
+        domain=domain,
     )
 
 
@@ -378,7 +382,7 @@ def _horizon(
         raise ValueRangeError("there are no sensors whose noise a new one could have; give new_noise_std.")
     usual = np.median(noise) if sensors.n else noise_std
     new = as_positive("new_noise_std", usual if new_noise_std is None else new_noise_std)
-    own = own_errors(model, offset, as_nonnegative("place_std", place_std))
+    own = own_errors(model, sensors.ids, offset, as_nonnegative("place_std", place_std))
     there = sensors if sensors.n else _none(model.space.pde.domain)
     return Horizon(model, there, noise, when, start, root, new, own)
 
