@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         modulated,
         profile,
     )
+    from .placement import suggest
     from .problem import Problem as Problem
     from .propagators import ARS222, ARS443, SDIRK2, SDIRK3, CrankNicolson, Exponential, ImplicitEuler
     from .space import FloorGrid, WhitenedSpace, whiten

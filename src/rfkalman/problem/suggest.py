@@ -161,8 +161,8 @@ def sentences(setup: Setup, told: dict[str, Any]) -> list[str]:
         lines.append(f"What each alone is worth, in {unit} of that standard deviation: {each}{more}.")
     what = "sensors" if told["dropped"] else "candidates"
     lines.append(
-        f"{told['candidates']} {what} took as long as {told['passes']:.3g} passes of the filter over these batches. The "
-        "problem is taken at its word: a wrong diffusion, prior or noise moves the places."
+        f"{told['candidates']} {what} took as long as {told['passes']:.3g} passes of the filter over these batches. "
+        "The problem is taken at its word: a wrong diffusion, prior or noise moves the places."
     )
     return lines
 
