@@ -9,7 +9,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from . import (
-    assembly, constant_gain, filter_core, folds, large_state, learning, long_run, many_readings, placement, streaming,
+    assembly,
+    constant_gain,
+    filter_core,
+    folds,
+    large_state,
+    learning,
+    long_run,
+    many_readings,
+    placement,
+    streaming,
     streams,
 )
 from .harness import Row, keep_memory, table
@@ -21,6 +30,7 @@ STAGES: dict[str, Callable[[], list[Row]]] = {
     "many_readings": many_readings.run,
     "streams": streams.run,
     "folds": folds.run,
+    "placement": placement.run,
     "streaming": streaming.run,
     "long_run": long_run.run,
     "assembly": assembly.run,

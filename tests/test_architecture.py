@@ -19,6 +19,7 @@ EXTRAS = {
     "domains": {"shapely", "meshio"},
     "diagnostics": {"matplotlib", "sklearn"},
     "learning": {"numba"},
+    "placement": {"matplotlib"},
     "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
@@ -175,6 +176,7 @@ def test_public_names_are_pinned():
         "rehearse",
         "save",
         "stack",
+        "suggest",
         "validate",
         "whiten",
     ]

@@ -246,7 +246,7 @@ class Model(Shown):
         if self.space.strengths.size == 0 and belief.dim == self.space.rank:
             return Field(self.space, belief, t, beyond, self.sensor)
         mean = self.coefficients(belief.mean[:, None], t)[:, 0]
-        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond, self.sensor, self.known(t))
+        return Field(self.space, Gaussian(mean, self.framed(belief.root)), t, beyond, self.sensor, self.known(t))
 
     def known(self, t: float) -> Known | None:
         """What known data have made of the field since the start, and what multiplies it; None where nothing does."""
@@ -263,7 +263,7 @@ class Model(Shown):
 
     def coefficients(self, states: FloatArray, t: float) -> FloatArray:
         """States (dim, n) at a time as coefficients in :meth:`basis`: in the space, its lifts, and of products."""
-        framed, r = self._framed(states), self.space.rank
+        framed, r = self.framed(states), self.space.rank
         if self._lift is not None:
             framed[r : self.space.frame.rank] += self._lift(t)[:, None]
         for block in self.blocks:
@@ -271,7 +271,7 @@ class Model(Shown):
                 framed[:r] += (block.shown @ block.mean)[:, None]
         return framed
 
-    def _framed(self, columns: FloatArray) -> FloatArray:
+    def framed(self, columns: FloatArray) -> FloatArray:
         """Columns (dim, n) over the state as columns over the space and its lifts, known values and means left out."""
         r = self.space.rank
         framed = np.zeros((self.space.frame.rank, columns.shape[1]))
