@@ -334,16 +334,17 @@ def _drawn_z(
     # A new place departs from the map by what stays the same there.
     departs = np.sqrt(extra)[:, None] * rng.standard_normal((extra.size, _DRAWN))
     z = np.full(y.shape, np.nan)
+    sequence = list(readings.batches(model))
     for group in fold_groups(np.flatnonzero(~held), coords):
         keep = ~held
         keep[group] = False
 
         def batches(keep: NDArray[np.bool_] = keep) -> Iterator[tuple[LinearStep | None, Observation, FloatArray]]:
-            for t, (step, obs, _) in enumerate(readings.batches(model)):
+            for t, (step, obs, _) in enumerate(sequence):
                 yield step, obs.keep(keep), y[t, keep]
 
         runs = kalman.run_streams(model.initial, batches())
-        for t, ((_, obs, _), post) in enumerate(zip(readings.batches(model), runs, strict=True)):
+        for t, ((_, obs, _), post) in enumerate(zip(sequence, runs, strict=True)):
             m = post.means.T
             mean = obs.H[group] @ m
             seen = keep & np.isfinite(y[t, :, 0])
