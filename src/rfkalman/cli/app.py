@@ -34,6 +34,7 @@ COMMANDS = (
     "validate",
     "watch",
     "forecast",
+    "predict",
     "report",
     "export",
     "verify",

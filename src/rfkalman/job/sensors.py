@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..core.checks import FloatArray, IntArray, as_finite, assign
 from ..core.errors import ShapeError, ValueRangeError
@@ -29,7 +29,7 @@ class SensorTable(Shown):
     offset_std : (n,) array
         Standard deviation of an offset; 0 where the sensor has none.
     held_out : (n,) bool array
-        Sensors that are kept apart, to judge the estimate by; their readings are never used.
+        Sensors that are kept apart, to judge the estimate by; their readings are never used. Empty: none.
     """
 
     ids: tuple[str, ...]
@@ -37,7 +37,7 @@ class SensorTable(Shown):
     noise_std: FloatArray
     inside: NDArray[np.bool_]
     offset_std: FloatArray
-    held_out: NDArray[np.bool_]
+    held_out: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     _index: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class SensorTable(Shown):
             noise_std=as_finite("noise_std", self.noise_std, (n,)),
             inside=_flags("inside", self.inside, n),
             offset_std=as_finite("offset_std", self.offset_std, (n,)),
-            held_out=_flags("held_out", self.held_out, n),
+            held_out=_flags("held_out", self.held_out if np.size(self.held_out) else np.zeros(n), n),
             _index={name: i for i, name in enumerate(ids)},
         )
 
@@ -75,7 +75,7 @@ class SensorTable(Shown):
         return np.fromiter((found.get(name, -1) for name in names), dtype=np.int64, count=len(names))
 
 
-def _flags(name: str, given: NDArray[np.bool_], n: int) -> NDArray[np.bool_]:
+def _flags(name: str, given: ArrayLike, n: int) -> NDArray[np.bool_]:
     found = np.array(given, dtype=np.bool_)
     if found.shape != (n,):
         raise ShapeError(f"{name} has shape {found.shape} for {n} sensors.")

@@ -3,7 +3,7 @@
 from .field import Field
 from .model import Model
 from .priors import FromField, FromFunction, Sobolev, isotropic
-from .sensors import averages, combine, gradients, points, stack
+from .sensors import NewSensor, averages, combine, gradients, points, stack
 from .unknowns import LatentSource, SensorOffset, SourceField
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "FromFunction",
     "LatentSource",
     "Model",
+    "NewSensor",
     "SensorOffset",
     "Sobolev",
     "SourceField",

@@ -38,7 +38,7 @@ from .adequacy import (
 )
 from .field import Field
 from .priors import FromFunction, Prior, law_within, remainder_of
-from .sensors import Functional
+from .sensors import Functional, NewSensor
 from .unknowns import Block, BoundBlock, declared_blocks, joined, require_distinct, slices
 from .unresolved import Unresolved, joint
 
@@ -89,6 +89,8 @@ class Model(Shown):
     check : "now" or "later"
         When the space is judged against a richer one: here, or when the first band or :meth:`report` is asked for.
         Laws of the field (``Sobolev``) are taken from the richer space either way.
+    sensor : NewSensor, optional
+        What a sensor adds to the field, for :meth:`Field.predict <rfkalman.Field.predict>`.
 
     The state is (coefficients of the field, block after block).
 
@@ -113,11 +115,13 @@ class Model(Shown):
         *,
         check: str = "now",
         unresolved: Unresolved | None = None,
+        sensor: NewSensor | None = None,
     ) -> None:
         if not isinstance(space, WhitenedSpace):
             raise ShapeError(f"space must be what whiten(pde, features) gives; got {type(space).__name__}.")
         self.space = space
         self.start = as_number("start", start)
+        self.sensor = sensor
         self.propagator = Exponential() if propagator is None else propagator
         if not isinstance(self.propagator, Propagator):
             raise ValueRangeError(
@@ -235,9 +239,9 @@ class Model(Shown):
         self._judged(stacklevel=3)
         beyond = None if self.unresolved is None else self.unresolved.at(t)
         if self.space.strengths.size == 0 and belief.dim == self.space.rank:
-            return Field(self.space, belief, t, beyond)
+            return Field(self.space, belief, t, beyond, self.sensor)
         mean = self.coefficients(belief.mean[:, None], t)[:, 0]
-        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond)
+        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond, self.sensor)
 
     def coefficients(self, states: FloatArray, t: float) -> FloatArray:
         """States (dim, n) at a time as coefficients in the space and its lifts, (r + r1, n)."""

@@ -203,16 +203,17 @@ class SourceField(Block):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SensorOffset(Block):
-    """An offset of each named sensor, constant or drifting; it shows in that sensor's readings alone.
+    """An offset of each named sensor, constant, drifting or with a memory; it shows in that sensor's readings alone.
 
     Parameters
     ----------
     sensors : sequence of str
         Names as in ``rk.points(..., ids=...)``.
-    std : float
-        Standard deviation of an offset at the start.
-    process : Process, optional
-        ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift.
+    std : float or sequence of float
+        Standard deviation of an offset at the start; one for all sensors, or one for each.
+    process : Process or sequence of Process, optional
+        ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift, ``OrnsteinUhlenbeck(std, time)`` for one that
+        forgets. One for all sensors, or one for each.
 
     Examples
     --------
@@ -225,8 +226,8 @@ class SensorOffset(Block):
     """
 
     sensors: Sequence[str]
-    std: float
-    process: Process = field(default_factory=Fixed)
+    std: float | Sequence[float]
+    process: Process | Sequence[Process] = field(default_factory=Fixed)
     name: str = "offset"
 
     def on(self, space: WhitenedSpace) -> BoundBlock:
@@ -235,8 +236,18 @@ class SensorOffset(Block):
         names = tuple(str(s) for s in self.sensors)
         if len(set(names)) != len(names) or not names:
             raise ValueRangeError("sensors must be different names, at least one.")
-        block = _copies(self.name, len(names), Unknown(as_positive("std", self.std), self.process))
-        return replace(block, sensors=names)
+        n = len(names)
+        stds = np.asarray(self.std).tolist() if np.ndim(self.std) else [self.std] * n
+        processes = list(self.process) if isinstance(self.process, Sequence) else [self.process] * n
+        if len(stds) != n or len(processes) != n:
+            raise ShapeError(
+                f"std and process have {len(stds)} and {len(processes)} entries for {n} sensors; give one for all, or "
+                "one for each."
+            )
+        each = [_copies("", 1, Unknown(as_positive("std", s), p)) for s, p in zip(stds, processes, strict=True)]
+        parts = ("drift", "noise_root", "initial_root", "values")
+        drift, noise, root, values = (block_diag(*(getattr(one, part) for one in each)) for part in parts)
+        return BoundBlock(self.name, drift, noise, root, np.zeros(n), values, sensors=names)
 
 
 def declared_blocks(space: WhitenedSpace, like: WhitenedSpace | None = None) -> list[BoundBlock]:

@@ -47,9 +47,7 @@ STATUSES = tuple(MEANINGS)
 class Status:
     """Codes of :data:`STATUSES`."""
 
-    WAITING, USED, MISSING, OUT_OF_RANGE, DUPLICATE, LATE, OUTSIDE, GATED, UNKNOWN, HELD_OUT = range(
-        len(STATUSES)
-    )
+    WAITING, USED, MISSING, OUT_OF_RANGE, DUPLICATE, LATE, OUTSIDE, GATED, UNKNOWN, HELD_OUT = range(len(STATUSES))
 
 
 class Reason:

@@ -18,14 +18,15 @@ from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model import adequacy
 from ..model.model import Model
+from ..model.positions import displaced
 from ..model.priors import Sobolev
+from ..model.sensors import NewSensor
 from ..model.unknowns import Block, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
 from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
-from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
 from .schema import Physics, Series, VelocityTable
 from .section import Key, dotted, several
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The narrowest source, as a share of the domain: the time to crowd features around it grows as it narrows.
 _NARROWEST = 1e-5
+#: The memory of offsets where a data sheet's accuracy is all that is known.
+_TWO_YEARS_NS = 2.0 * 365.25 * 86_400e9
 
 
 def build(problem: Problem) -> Setup:
@@ -197,10 +200,10 @@ def _sensors(problem: Problem, domain: Domain, sensors: SensorTable, warned: lis
         text = f"{len(outside)} of {n} sensors lie outside the domain ({span} {unit}) and are not used"
         warned.append(f"{text}: {several(outside)}.")
     if not (inside & ~sensors.held_out).any():
-        kept = ", but for those held out" if inside.any() else ""
+        kept, at = ", but for those held out," if inside.any() else "", sensors.coords[int(np.argmin(inside))]
         raise problem.error(
             "sensors",
-            f"all {n} sensors{kept} lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
+            f"all {n} sensors{kept} lie outside the domain; the first, {outside[0]!r}, is at {at.tolist()} "
             f"{unit}. Check sensors.unit and the order of sensors.coordinates.",
         )
     return replace(sensors, inside=inside)
@@ -335,10 +338,20 @@ def _model(
     notes += [_extent(key, law, space.dimension, problem.domain.unit) for key, law in laws.items() if law is not None]
     if "mean" not in problem.prior.model_fields_set:
         notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
+    added = _new_sensor(problem, sensors, notes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
-            model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0, check="later")
+
+            def stated(*more: Block) -> Model:
+                every = [*blocks, *more]
+                return Model(space, prior, process_noise=noise, blocks=every, start=0.0, check="later", sensor=added)
+
+            model = stated()
+            used = np.flatnonzero(sensors.used)
+            names, places = [sensors.ids[i] for i in used], sensors.coords[used]
+            moved = displaced(model, names, places, added.position) if added.position else None
+            model = model if moved is None else stated(moved)
         with problem.blaming("features"):
             adequacy.warn(model.report(), stacklevel=2)
     warned += [str(w.message) for w in caught]
@@ -355,13 +368,27 @@ def _extent(key: str, law: Sobolev, dimension: int, unit: str) -> str:
     return f"{key}: {reach}; length {length:.3g} {unit}."
 
 
+def _new_sensor(problem: Problem, sensors: SensorTable, notes: list[str]) -> NewSensor:
+    """What a sensor would add to the field at a new place: what the middle one of those there are adds."""
+    given, unit, used = problem.sensors, problem.field.unit, sensors.used
+    noise, offset = (float(np.median(values[used])) for values in (sensors.noise_std, sensors.offset_std))
+    made = {"noise": given.noise, "offset": given.offset, "place_std": given.place_std}
+    shares = {"noise": given.usual_noise, "offset": given.usual_offset, "place_std": given.usual_place}
+    silent = [f"{key} {shares[key]:.3g} {unit}" for key, value in made.items() if value is None and shares[key]]
+    if given.accuracy is not None and silent:
+        forgets = given.offset_drift is None and given.offset_memory is None
+        memory = "; offsets forget over two years" if forgets else ""
+        notes.append(f"sensors.accuracy, {given.accuracy:.3g} {unit}, stands for: {', '.join(silent)}{memory}.")
+    return NewSensor(noise, offset, given.usual_place or 0.0, given.position_std or 0.0)
+
+
 def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
     """One block for each size of offset; all are called offset, numbered where there are several."""
-    drift, per = problem.sensors.offset_drift, problem.sensors.offset_per or 1.0
-    process: Process = Fixed() if drift is None else RandomWalk(drift / math.sqrt(per))
-    sizes = sorted({float(s) for s in sensors.offset_std[sensors.inside] if s > 0.0})
+    years = _TWO_YEARS_NS / problem.units.nanoseconds(problem.time.unit)
+    sizes = sorted({float(s) for s in sensors.offset_std[sensors.used] if s > 0.0})
     blocks: list[Block] = []
     for k, size in enumerate(sizes):
-        names = [sensors.ids[i] for i in np.flatnonzero(sensors.inside & (sensors.offset_std == size))]
+        names = [sensors.ids[i] for i in np.flatnonzero(sensors.used & (sensors.offset_std == size))]
+        process = problem.sensors.offset_process(size, years)
         blocks.append(SensorOffset(names, size, process, name="offset" if len(sizes) == 1 else f"offset {k + 1}"))
     return blocks

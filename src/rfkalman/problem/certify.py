@@ -55,7 +55,9 @@ def certify_problem(
     r = space.rank
     rows = np.flatnonzero(setup.sensors.used)
     if rows.size == 0:
-        raise ValueRangeError("no sensor is used: all lie outside the domain or are held out; `rfkalman check` names them.")
+        raise ValueRangeError(
+            "no sensor is used: all lie outside the domain or are held out; `rfkalman check` names them."
+        )
     dt = 1.0 if setup.clock.step_ns is None else setup.clock.step_ns / setup.clock.unit_ns
     times: FloatArray = model.start + dt * np.arange(n_analyses, dtype=np.float64)
     sensors, noise = setup.functional(rows), setup.sensors.noise_std[rows]

@@ -43,7 +43,7 @@ _EPOCH = (631_152_000.0, 4_102_444_800.0)
 _CLOCK_ALONE = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?")
 
 
-def _named(column: str, below: str = "") -> tuple[str, str]:
+def named(column: str, below: str = "") -> tuple[str, str]:
     """A column name without its unit, and the unit: ``noise_std_degC``, ``depth (m)``; ``below`` is a line of units."""
     bracketed = re.fullmatch(r"\s*(.*?)\s*[\[(](.+)[\])]", column)
     if bracketed and _is_unit(bracketed.group(2).strip()):
@@ -76,7 +76,7 @@ def _is_unit(text: str, of: str = "field") -> bool:
 
 def _names(table: Table) -> dict[str, tuple[str, str]]:
     """Each column's name without its unit, in lower case, and its unit."""
-    return {column: _named(column, table.units.get(column, "")) for column in table.header if column}
+    return {column: named(column, table.units.get(column, "")) for column in table.header if column}
 
 
 def rounded(x: float, digits: int = 2) -> float:

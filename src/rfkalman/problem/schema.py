@@ -844,7 +844,7 @@ class Sensors(Written):
             if len(entry.at) != d:
                 yield f"table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."
             if entry.noise is None and self.usual_noise is None:
-                yield f"table[{i}].noise", "is needed here, or sensors.noise or sensors.accuracy for all sensors."
+                yield f"table[{i}].noise", "is needed here, or sensors.noise for all sensors, or sensors.accuracy."
         if self.file is not None and self.usual_noise is None and self.noise_column is None:
             yield "noise", "is needed (or sensors.noise_column, or sensors.accuracy): the noise std of a reading."
         if self.coordinates is not None and len(self.coordinates) != d:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,16 +62,28 @@ class Columns:
             raise ProblemError(self.wrong, problem.file)
 
 
-def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
-    """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
-    form = TableFormat(**given.written())
-    found = Columns(key, path, form.decimal, {name: [] for name in wanted})
+def read_columns(
+    problem: Problem,
+    key: str,
+    path: Path,
+    given: Written | None,
+    columns: Sequence[str] | Callable[[list[str]], Sequence[str]],
+    limit: int,
+) -> Columns:
+    """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once.
+
+    Which ones may be a function of those that there are.
+    """
+    form = TableFormat(**({} if given is None else given.written()))
+    found = Columns(key, path, form.decimal, {})
     try:
         mark = _delimiter(path, form.names_line)
         lines = cut_lines(path, delimiter=mark, encoding=form.encoding, sheet=form.sheet, decimal=form.decimal)
         header = next((trimmed(cells) for line, cells in lines if line == form.names_line), [])
         if not header:
             raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
+        wanted = columns(header) if callable(columns) else columns
+        found.texts.update({name: [] for name in wanted})
         shown = f"its columns are {', '.join(header)[:200]}."
         absent = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
         if absent:
@@ -176,12 +188,12 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
             key, text = "sensors.offset_column", f"the offset std of {name!r} must not be negative; got {shift:g}."
             table.complain(line, f": {text}", key)
     if not table.wrong:
-        coords = _placed(problem, coords, ids, table.wrong)
+        coords = placed(problem, coords, ids, table.wrong)
     table.require_right(problem)
     return ids, coords, noise, offset
 
 
-def _placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
+def placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
     """Coordinates as the table gives them -> in the unit of the problem, projected where they are degrees."""
     sensors = problem.sensors
     factor = _factor(problem, sensors.unit)
