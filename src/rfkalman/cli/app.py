@@ -30,6 +30,7 @@ COMMANDS = (
     "init",
     "check",
     "rehearse",
+    "fit",
     "run",
     "validate",
     "watch",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-from ..core.checks import FloatArray
+from ..core.checks import BoolArray, FloatArray
 
 #: Directions in which points spread less than this, relative to the widest, do not count.
 _FLAT = 1e-9
@@ -15,7 +15,7 @@ _FLAT = 1e-9
 
 def linear_map(
     points: FloatArray, data: FloatArray, *, continued: bool = False
-) -> Callable[[FloatArray], tuple[FloatArray, FloatArray]]:
+) -> Callable[[FloatArray], tuple[FloatArray, BoolArray]]:
     """The piecewise linear map through values at distinct points, and where it interpolates.
 
     On a line between neighbours; in the plane and in space on the Delaunay triangulation, with the nearest value
@@ -44,7 +44,7 @@ def linear_map(
     """
     centre = points.mean(axis=0)
     _, spread, axes = np.linalg.svd(points - centre, full_matrices=False)
-    rank = int((spread > _FLAT * spread[0]).sum()) if spread[0] > 0.0 else 0
+    rank = int((spread > _FLAT * spread[0]).sum()) if spread.any() else 0
     if rank == 0:
         return lambda at: (np.repeat(data[:1], len(at), axis=0), (at == points[0]).all(axis=1))
     if rank < points.shape[1]:
@@ -54,7 +54,7 @@ def linear_map(
         return _on_a_line(points[:, 0], data, continued)
     inside, outside = LinearNDInterpolator(points, data), NearestNDInterpolator(points, data)
 
-    def values(at: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def values(at: FloatArray) -> tuple[FloatArray, BoolArray]:
         found = np.asarray(inside(at), dtype=np.float64)
         beyond = np.isnan(found[:, 0] if found.ndim > 1 else found)
         found[beyond] = outside(at[beyond])
@@ -65,11 +65,11 @@ def linear_map(
 
 def _on_a_line(
     points: FloatArray, data: FloatArray, continued: bool
-) -> Callable[[FloatArray], tuple[FloatArray, FloatArray]]:
+) -> Callable[[FloatArray], tuple[FloatArray, BoolArray]]:
     order = np.argsort(points)
     line, heights = points[order], data[order]
 
-    def values(at: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def values(at: FloatArray) -> tuple[FloatArray, BoolArray]:
         left = np.clip(np.searchsorted(line, at[:, 0], side="right") - 1, 0, len(line) - 2)
         share = (at[:, 0] - line[left]) / (line[left + 1] - line[left])
         within = (share >= 0.0) & (share <= 1.0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from ..core.checks import FloatArray, missing_extra
+from ..core.checks import BoolArray, FloatArray, missing_extra
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
@@ -66,7 +66,7 @@ def projection(K: FloatArray, F: FloatArray) -> FloatArray:
     return np.asarray(inverse - weighted @ np.linalg.solve(F.T @ weighted, weighted.T))
 
 
-def left_out(P: FloatArray, y: FloatArray, out: FloatArray, n_drift: int) -> LeftOut:
+def left_out(P: FloatArray, y: FloatArray, out: BoolArray, n_drift: int) -> LeftOut:
     """The law of readings left out given the others, which must determine the drift.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What a user would otherwise take, on the same folds: linear interpolation, kriging, a Gaussian process in space and time.
+"""What a user would otherwise take, on the same folds: linear interpolation, kriging, a space-time Gaussian process.
 
 Every prediction is causal: for time t it uses the other sensors' readings up to t. What is chosen or fitted (kernels,
 lengths, windows, the width of bands) comes from a calibration part at the beginning of the record alone, by likelihood
@@ -8,9 +8,8 @@ or by leaving out each of its sensors in turn, whichever scores better there: ea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,20 +17,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
-from ..core.checks import FloatArray, IntArray, as_array, as_count, as_finite, as_increasing, as_points, missing_extra
-from ..core.errors import MissingExtraError, ShapeError, ValueRangeError
+from ..core.checks import BoolArray, FloatArray, IntArray, as_array, as_count, as_increasing, as_points, missing_extra
+from ..core.errors import ShapeError, ValueRangeError
 from ..core.show import Shown
 from .interpolation import linear_map
 from .kriging import left_out, likeliest, projection
-from .rehearsal import crps
+from .scores import crps
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel
 
-BoolArray = NDArray[np.bool_]
-
-#: Share of the record that calibrates where nothing is said; times scored, and times and moments calibrated on, at most.
-_CALIBRATION, _SCORED, _CALIBRATED, _MOMENTS = 0.3, 500, 200, 40
+#: Share of the record that calibrates where nothing is said; times scored, and rows and windows calibrated on, at most.
+_CALIBRATION, _SCORED, _CALIBRATED, _WINDOWS = 0.3, 500, 200, 40
+#: Sets of sensors, times folds, that are calibrated on where readings are missing here and there, at most.
+_SYSTEMS = 800
 #: Readings in a window in space and time, and moments in it, at most.
 _SLOTS, _LONGEST = 150, 7
 #: Weight of the law's own spread, in readings, where the spread of the moment counts too.
@@ -129,7 +128,7 @@ class _Law(NamedTuple):
     words: str
 
     def predict(self, record: _Record) -> _Found:
-        """One factorisation for each set of readings at the same distances in time; the values only enter at the end."""
+        """One factorisation for each set of readings at the same distances in time; values only enter at the end."""
         n = record.x.shape[0]
         found = _Found(*(np.full((len(record.rows), n), np.nan) for _ in range(4)))
         values, ago = record.windows(self.lags, record.rows)
@@ -163,12 +162,12 @@ class _Law(NamedTuple):
         return found
 
 
-def _alike(*tables: NDArray[Any]) -> list[list[int]]:
+def _alike(*tables: NDArray[Any]) -> list[IntArray]:
     """Rows that are the same in all tables."""
     groups: dict[bytes, list[int]] = {}
     for k, parts in enumerate(zip(*tables, strict=True)):
         groups.setdefault(b"".join(part.tobytes() for part in parts), []).append(k)
-    return list(groups.values())
+    return [np.array(members, dtype=np.int64) for members in groups.values()]
 
 
 def _drift(x: FloatArray, linear: bool) -> FloatArray:
@@ -201,11 +200,11 @@ def _settled(found: _Found, truth: FloatArray) -> tuple[float, _Band]:
 def _complete(values: FloatArray) -> tuple[BoolArray, BoolArray]:
     """Rows and columns of a table without a gap: columns go, the emptiest first, until enough rows are left."""
     seen = np.isfinite(values)
-    columns = seen.any(axis=0)
+    columns = np.asarray(seen.any(axis=0))
     while columns.sum() > 2 and seen[:, columns].all(axis=1).sum() < 0.3 * len(seen):
         counts = np.where(columns, seen.sum(axis=0), len(seen) + 1)
         columns[int(counts.argmin())] = False
-    return seen[:, columns].all(axis=1), columns
+    return np.asarray(seen[:, columns].all(axis=1)), columns
 
 
 def _fitted(record: _Record, lags: IntArray, linear: bool, starts: list[Kernel]) -> Kernel:
@@ -219,7 +218,7 @@ def _fitted(record: _Record, lags: IntArray, linear: bool, starts: list[Kernel])
     if not full.any() or columns.sum() < 2:
         raise _Cannot("fewer than two sensors report together in the calibration part")
     y = values[full][:, columns]
-    y = y[np.unique(np.linspace(0, len(y) - 1, _CALIBRATED if len(lags) == 1 else _MOMENTS).astype(int))]
+    y = y[np.unique(np.linspace(0, len(y) - 1, _CALIBRATED if len(lags) == 1 else _WINDOWS).astype(int))]
     x = _slots(record.x, np.median(ago, axis=0))[columns]
     # An unknown drift is one that may be a hundred times as large as what it is added to.
     unknown = ConstantKernel(1e4, "fixed") * (DotProduct(1.0, "fixed") if linear else ConstantKernel(1.0, "fixed"))
@@ -254,8 +253,6 @@ def _kriging(record: _Record, linear: bool) -> tuple[_Law, _Band]:
     """Kernels by likelihood; the one that predicts best, and what predicts better still near it."""
     n, d = record.x.shape
     now = np.zeros(1, dtype=np.int64)
-    if linear and np.linalg.matrix_rank(_drift(record.x, True)) <= d:
-        raise _Cannot(f"{n} sensors do not carry a drift in {d} direction(s)")
     if linear and n <= d + 2:
         # Without one of the sensors the drift takes all: no kernel can be told from another.
         law, band = _kriging(record, False)
@@ -277,13 +274,12 @@ def _kriging(record: _Record, linear: bool) -> tuple[_Law, _Band]:
         kernel = law.kernel.clone_with_theta(np.clip(theta, bounds[:, 0], bounds[:, 1]))
         return law._replace(kernel=kernel, words="by leaving sensors out")
 
+    def cost(theta: FloatArray) -> float:
+        return _settled(moved(theta).predict(record), truth)[0]
+
     simplex = start + 0.7 * np.eye(len(start) + 1, len(start), -1)
-    end = minimize(
-        lambda theta: _settled(moved(theta).predict(record), truth)[0],
-        start,
-        method="Nelder-Mead",
-        options={"maxfev": _TRIALS, "initial_simplex": simplex},
-    )
+    options: Any = {"maxfev": _TRIALS, "initial_simplex": simplex}
+    end: Any = minimize(cost, start, method="Nelder-Mead", options=options)
     if end.fun < score:
         law = moved(end.x)
         _, band = _settled(law.predict(record), truth)
@@ -291,7 +287,7 @@ def _kriging(record: _Record, linear: bool) -> tuple[_Law, _Band]:
 
 
 def _space_time(record: _Record) -> tuple[_Law, _Band]:
-    """Windows of two lengths, one kernel or a slow and a fast one: each by likelihood, the best by leaving sensors out."""
+    """Two windows; one kernel, or a sum of two: each by likelihood, the best by leaving sensors out."""
     n, d = record.x.shape
     longest = int(math.log2(max(1, len(record.table) // (4 * record.step)))) + 2
     most = min(_LONGEST, _SLOTS // n, longest)
@@ -302,7 +298,7 @@ def _space_time(record: _Record) -> tuple[_Law, _Band]:
         slow, fast = np.append(np.full(d, 2.0), 20.0), np.append(np.full(d, 0.5), 2.0)
         noise = _noise(record)
         kinds = {name: [_structure(at, nu) + noise for at in (fast, slow)] for name, nu in _CORRELATIONS.items()}
-        kinds["slow and fast"] = [_structure(slow, math.inf) + _structure(fast, 1.5) + noise]
+        kinds["smooth and rough"] = [_structure(slow, math.inf) + _structure(at, 1.5) + noise for at in (fast, slow)]
         for length in sorted({min(3, most), most}):
             lags = record.step * np.append(0, 2 ** np.arange(length - 1))
             for name, starts in kinds.items():
@@ -410,9 +406,9 @@ def compare(
     """Predict sensors from the others by what needs no physics: each peer at its best, causally.
 
     ``linear`` interpolates between the sensors that report (the nearest reading outside their hull; on a line also the
-    last slope, if that was better); ``ordinary_kriging`` and ``universal_kriging`` (drift linear in the coordinates) take
-    the readings of one moment; ``space_time_gp`` takes a window of past moments too. Sensors that do not report at every
-    time stand with their latest reading. scikit-learn (extra ``peers``) finds the kernels.
+    last slope, if that was better); ``ordinary_kriging`` and ``universal_kriging`` (drift linear in the coordinates)
+    take the readings of one moment; ``space_time_gp`` takes a window of past moments too. Sensors that do not report at
+    every time stand with their latest reading. scikit-learn (extra ``peers``) finds the kernels.
 
     Parameters
     ----------
@@ -465,7 +461,7 @@ def compare(
     latest, step = _latest(read)
     if every is None:
         every = max(1, math.ceil((len(when) - part.stop) / _SCORED))
-        while math.gcd(every, 24 * step) > 2:
+        while every > 2 and math.gcd(every, 24 * step) > 1:
             every += 1
     rows = np.arange(part.stop, len(when), as_count("every", every))
     try:
@@ -481,7 +477,7 @@ def compare(
             continue
         scored = np.isfinite(read[rows]) & np.isfinite(mean) & folds.any(axis=0)
         mean = np.where(scored, task.centre + task.spread * mean, np.nan)
-        stride = f"; every {every}th time is scored" if every > 1 else ""
+        stride = f"; one time in {every} is scored" if every > 1 else ""
         text = f"{words}; chosen on times {when[part.start]:g} to {when[part.stop - 1]:g}{stride}"
         results[name] = PeerResult(rows, mean, np.where(scored, task.spread * std, np.nan), text)
     return results
@@ -491,9 +487,16 @@ def compare(
 PEERS: dict[str, Callable[[_Task], tuple[FloatArray, FloatArray, str]]] = {
     "linear": lambda task: _linear(task.record, task.calibration),
     "ordinary_kriging": lambda task: task.law(lambda record: _kriging(record, False)),
-    "universal_kriging": lambda task: task.law(lambda record: _kriging(record, True)),
+    "universal_kriging": lambda task: _universal(task),
     "space_time_gp": lambda task: task.law(_space_time),
 }
+
+
+def _universal(task: _Task) -> tuple[FloatArray, FloatArray, str]:
+    d = task.record.x.shape[1]
+    if all(np.linalg.matrix_rank(_drift(task.record.x[~fold], True)) <= d for fold in task.record.folds):
+        raise _Cannot(f"a drift in {d} direction(s) needs {d + 1} sensors beside those left out, not all on one line")
+    return task.law(lambda record: _kriging(record, True))
 
 
 def _nothing(n: int, why: Exception) -> PeerResult:
@@ -511,8 +514,8 @@ def _part(calibration: slice | float | None, times: FloatArray) -> slice:
         part = slice(0, int(np.searchsorted(times, float(calibration), side="right")))
     if part.stop - part.start < 3 or part.stop >= len(times):
         raise ValueRangeError(
-            f"calibration takes rows {part.start} to {part.stop} of {len(times)}; it needs at least 3, and later ones to "
-            "score: give more times, or another part."
+            f"calibration takes rows {part.start} to {part.stop} of {len(times)}; it needs at least 3, and later ones "
+            "to score: give more times, or another part."
         )
     return part
 
@@ -559,18 +562,20 @@ def _task(
     x = ((places - places.mean(axis=0)) / extent)[:, extents > 0.0]
     unit = float(np.median(np.diff(times))) * step
     record = _Record(x, times / unit, (read - centre) / spread, (latest - centre) / spread, folds, rows, step)
-    inner = np.arange(part.stop - part.start)
-    alone = np.eye(int((~held).sum()), dtype=bool)
+    alone = np.eye(int((~held).sum()), dtype=bool) if held.any() else folds
+    chosen = np.unique(np.linspace(0, len(seen) - 1, _CALIBRATED).astype(np.int64))
+    if len(_alike(np.isfinite(seen[chosen]))) * len(alone) > _SYSTEMS:
+        chosen = chosen[:: math.ceil(len(chosen) * len(alone) / _SYSTEMS)]
     turning = np.square(np.diff(record.read[part][:, ~held], n=2, axis=0))
     calibration = _Record(
         x[~held],
         record.times[part],
         record.read[part][:, ~held],
         record.table[part][:, ~held],
-        alone if held.any() else folds,
-        np.unique(np.linspace(0, len(inner) - 1, _CALIBRATED).astype(np.int64)),
+        alone,
+        chosen,
         step,
-        few=bool(held.any()) and len(alone) < _FEW,
+        few=bool(held.any()) and seen.shape[1] < _FEW,
         # Of independent noise a second difference has six times the variance; the median of a square is 0.455 of it.
         quietest=float(np.nanmedian(turning)) / (6.0 * 0.455) if np.isfinite(turning).any() else 0.0,
     )
@@ -600,8 +605,8 @@ def advice(ours: ArrayLike, peers: Mapping[str, ArrayLike], *, unit: str = "") -
     --------
     >>> rng = np.random.default_rng(0)
     >>> ours, theirs = 0.3 + 0.1 * rng.random((200, 4)), 0.2 + 0.1 * rng.random((200, 4))
-    >>> print(advice(ours, {"ordinary_kriging": theirs}, unit="degC"))
-    The physics does not help here, use ordinary kriging: its mean CRPS is 0.25 degC, ours 0.35 degC (difference 0.1 degC, ...
+    >>> print(advice(ours, {"ordinary_kriging": theirs}, unit="degC").split(" (")[0])
+    The physics does not help here, use ordinary kriging: its mean CRPS is 0.25 degC, ours 0.35 degC
     """
     mine = np.asarray(ours, dtype=np.float64)
     theirs = {name: as_array(name, values, mine.shape) for name, values in peers.items()}
@@ -627,5 +632,7 @@ def advice(ours: ArrayLike, peers: Mapping[str, ArrayLike], *, unit: str = "") -
     )
     numbers = f"(difference {abs(gain):.2g}{unit}, standard error {error:.1g}, {int(good.sum())} readings)"
     if gain < 0.0:
-        return f"The physics does not help here, use {peer}: its mean CRPS is {b:.3g}{unit}, ours {a:.3g}{unit} {numbers}."
+        return (
+            f"The physics does not help here, use {peer}: its mean CRPS is {b:.3g}{unit}, ours {a:.3g}{unit} {numbers}."
+        )
     return f"The physics helps: mean CRPS {a:.3g}{unit}, with {peer}, the best without it, {b:.3g}{unit} {numbers}."

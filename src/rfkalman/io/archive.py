@@ -407,7 +407,16 @@ def _digest(model: Model) -> str:
     generator = model.generator
     forcing = generator.force(model.start + np.array(PROBE_TIMES))
     beyond = () if model.unresolved is None else (model.unresolved.basis.transform, model.unresolved.initial)
-    for array in (model.initial.mean, model.initial.root, model.space.transform, generator.drift, forcing, *beyond):
+    means = [block.mean for block in model.blocks if block.shown is not None]  # others are in the forcing
+    for array in (
+        model.initial.mean,
+        model.initial.root,
+        model.space.transform,
+        generator.drift,
+        forcing,
+        *beyond,
+        *means,
+    ):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

@@ -4,13 +4,14 @@ from .field import Field
 from .model import Model
 from .priors import FromField, FromFunction, Sobolev, isotropic
 from .sensors import NewSensor, averages, combine, gradients, points, stack
-from .unknowns import LatentSource, SensorOffset, SourceField
+from .unknowns import LatentSource, Level, SensorOffset, SourceField
 
 __all__ = [
     "Field",
     "FromField",
     "FromFunction",
     "LatentSource",
+    "Level",
     "Model",
     "NewSensor",
     "SensorOffset",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,13 +22,15 @@ from ..model.model import Model
 from ..model.positions import displaced
 from ..model.priors import Sobolev
 from ..model.sensors import NewSensor
-from ..model.unknowns import Block, SensorOffset
+from ..model.unknowns import Block, Level, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
 from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
 from .choose import correlation_length, space_of
+from .scales import guessed
+from .schedule import readings_of
 from .schema import Physics, Series, VelocityTable
 from .section import Key, dotted, several
 from .tables import moment_ns, moments, no_sensor, read_sensors, time_series, unusable_files
@@ -41,12 +44,16 @@ _NARROWEST = 1e-5
 _TWO_YEARS_NS = 2.0 * 365.25 * 86_400e9
 
 
-def build(problem: Problem) -> Setup:
-    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out."""
+def build(problem: Problem, readings: Any = True) -> Setup:
+    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out.
+
+    ``readings`` are asked for scales that the problem leaves to them; by default the files of its input section.
+    """
     try:
         # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return _built(problem, problem.converted)
+            stated = _scaled(problem, readings) if problem.scales else problem
+            return _built(problem, stated, stated.converted)
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
             raise
@@ -58,8 +65,8 @@ def build(problem: Problem) -> Setup:
         ) from error
 
 
-def _built(written: Problem, problem: Problem) -> Setup:
-    notes: list[str] = []
+def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
+    notes: list[str] = [*_learnt_notes(written, stated)]
     warned: list[str] = []
     complaints, seen = first_look(problem)
     if complaints:
@@ -97,7 +104,35 @@ def _built(written: Problem, problem: Problem) -> Setup:
         configuration=written.canonical(),
         toml=written.to_toml(),
         problem=written,
+        stated=stated,
     )
+
+
+def _scaled(problem: Problem, readings: Any) -> Problem:
+    """The problem with guesses in place of the scales that it leaves to its readings."""
+    plain, key = problem.converted, dotted(next(iter(problem.scales)))
+    complaints, seen = first_look(plain)
+    if complaints:
+        raise ProblemError(complaints, problem.file)
+    if (readings is True and not problem.input.files) or readings is None or readings is False:
+        raise problem.error(key, "is 'auto', but input.files names no readings to take it from; give a number.")
+    clock, table = seen["time"], _sensors(plain, seen["domain"], seen["sensors"], [])
+    # Reading needs neither a space nor a prior: only the start of the model, which is that of the clock.
+    bare: Any = SimpleNamespace(start=0.0)
+    setup = Setup(bare, table, clock, input=_input(plain, clock, table), problem=problem)
+    record = readings_of(setup, readings)
+    if not record.row.size:
+        raise problem.error(key, "is 'auto', but there is no usable reading to take it from; give a number.")
+    return problem.with_values(guessed(problem, record, table.coords[table.used]))
+
+
+def _learnt_notes(written: Problem, stated: Problem) -> Iterator[str]:
+    """Which values are guesses that could be learnt, and those that were taken from the readings."""
+    for at in written.scales:
+        yield f"{dotted(at)} is left to the readings: {stated.learnt[at].guess:.3g}; `rfkalman fit` learns it."
+    guessed = [dotted(at) for at in written.learnt]
+    if guessed:
+        yield f"guesses stand for {', '.join(guessed)}; `rfkalman fit` learns them."
 
 
 def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list[Complaint], dict[str, Any]]:
@@ -327,7 +362,7 @@ def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
     source, drive = problem.physics.source_field, problem.physics.process_noise
-    blocks = [*([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
+    blocks = [*_level(problem, notes), *([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
     noise = None if drive is None else drive.build(length)
     prior = problem.prior.build(space.rank, length)
     laws = {
@@ -336,7 +371,7 @@ def _model(
         "physics.source_field": None if source is None else source.law(source.std, length),
     }
     notes += [_extent(key, law, space.dimension, problem.domain.unit) for key, law in laws.items() if law is not None]
-    if "mean" not in problem.prior.model_fields_set:
+    if problem.physics.level is None and "mean" not in problem.prior.model_fields_set:
         notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
     added = _new_sensor(problem, sensors, notes)
     with warnings.catch_warnings(record=True) as caught:
@@ -356,6 +391,24 @@ def _model(
             adequacy.warn(model.report(), stacklevel=2)
     warned += [str(w.message) for w in caught]
     return model
+
+
+def _level(problem: Problem, notes: list[str]) -> list[Block]:
+    """The level of the whole field, where there is one; what is believed of its mean belongs there."""
+    given = problem.physics.level
+    if given is None:
+        return []
+    if problem.prior.mean != 0.0:
+        raise problem.error(
+            "prior.mean",
+            "is what the field departs from the level by, which is 0 beside physics.level; give it as level.mean.",
+        )
+    if "mean" not in given.model_fields_set:
+        notes.append(f"physics.level.mean was not given: 0 {problem.field.unit}.")
+    if problem.physics.reaction <= 0.0:
+        notes.append("physics.level: without a physics.reaction departures from it do not relax towards it.")
+    unknown = given.build()
+    return [Level((unknown.mean, unknown.std), unknown.process)]
 
 
 def _extent(key: str, law: Sobolev, dimension: int, unit: str) -> str:

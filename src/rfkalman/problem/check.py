@@ -248,7 +248,7 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
 def _bands(setup: Setup, field: Field, x: FloatArray) -> dict[str, Any]:
     """What a reading of a new sensor at places would be known to, and of what that is made: medians over the places."""
     sensor, labels, unit = setup.model.sensor or NewSensor(), setup.labels, setup.labels.unit
-    # Without values that were read the mean is that of the prior: the gradient is the one that offsets of position have.
+    # Without values that were read the mean is that of the prior: the gradient is that of offsets of position.
     moved = next((np.diagonal(b.initial_root) for b in setup.model.blocks if b.name == "position"), np.zeros(1))
     typical = float(np.median(moved)) / (sensor.position or 1.0)
     std = field.std(x)

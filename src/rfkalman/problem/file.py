@@ -18,8 +18,9 @@ import tomli_w
 from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from ..core.errors import Complaint, ProblemError, RFKalmanError
+from ..core.errors import Complaint, ProblemError, RFKalmanError, ValueRangeError
 from ..core.show import Shown
+from .learnt import Learning, is_learnable
 from .schema import (
     DomainSection,
     Features,
@@ -32,7 +33,7 @@ from .schema import (
     Series,
     TimeSection,
 )
-from .section import LIMITS, Key, Section, dotted, must
+from .section import LIMITS, Key, Learnt, Section, dotted, must
 from .units import LARGEST, Units
 
 if TYPE_CHECKING:
@@ -240,6 +241,26 @@ class Problem(Shown, Section):
     __hash__ = None  # type: ignore[assignment]
 
     @property
+    def learnt(self) -> dict[Key, Learning]:
+        """What is to be learnt, by key, without the scales that are left to the readings."""
+        return dict(self._conversion.learnt)
+
+    @property
+    def scales(self) -> dict[Key, str]:
+        """The keys whose scale is left to the readings, ``"auto"``, and the kind of each."""
+        return dict(self._conversion.scales)
+
+    def with_values(self, values: Mapping[Key, Any]) -> Self:
+        """The same problem with other values under some keys."""
+        tables = self.as_dict()
+        for at, value in values.items():
+            place: Any = tables
+            for part in at[:-1]:
+                place = place[part]
+            place[at[-1]] = value
+        return type(self).from_dict(tables, folder=self._folder, file=self._file)
+
+    @property
     def file(self) -> str:
         """The file it was read from; empty for a problem built in Python."""
         return self._file
@@ -300,11 +321,14 @@ class Problem(Shown, Section):
 
     # -- using --------------------------------------------------------------------------------------------------------
 
-    def build(self) -> Setup:
-        """The model, its sensors, clock and plans; takes seconds, and says what it chose in ``notes``."""
+    def build(self, readings: Any = True) -> Setup:
+        """The model, its sensors, clock and plans; takes seconds, and says what it chose in ``notes``.
+
+        ``readings`` are asked for scales that are left to them; by default the files of ``input.files``.
+        """
         from .build import build
 
-        return build(self)
+        return build(self, readings)
 
     def run(
         self,
@@ -393,6 +417,10 @@ class _Conversion:
         self.complaints: list[Complaint] = []
         self.numbers: dict[str, float] = {}
         self.files: list[tuple[str, str]] = []
+        #: What is to be learnt: the guess in the units of the problem, its factor, and its knots.
+        self.learnt: dict[Key, Learning] = {}
+        #: Scales that the readings are asked for, and their kinds.
+        self.scales: dict[Key, str] = {}
         self._wrong = {"length", "time", "field", "capacity"}
         given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
         for name, section, key in (
@@ -402,7 +430,8 @@ class _Conversion:
             ("capacity", "physics", "capacity"),
         ):
             if section in sections:
-                alone: dict[str, Any] = {name: getattr(sections[section], key)}
+                given_value = getattr(sections[section], key)
+                alone: dict[str, Any] = {name: getattr(given_value, "guess", given_value)}
                 with self._complaining(f"{section}.{key}"):
                     Units(**alone)
                     given |= alone
@@ -424,6 +453,18 @@ class _Conversion:
         """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
         key, units = dotted(at), self.units
         unit = {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}
+        if isinstance(value, Learnt):
+            number = math.nan
+            with self._complaining(f"{key}.guess"):
+                if kind == "file" or kind.startswith("unit of ") or not is_learnable(at):
+                    raise ValueRangeError("this value cannot be learnt; give it.")
+                number = units.capacity if at == ("physics", "capacity") else self._converted(at, value.guess, kind)
+                self.learnt[at] = Learning(number, value.factor, value.knots)
+            return number
+        if value == "auto" and is_learnable(at):
+            # In the unit of the problem; what it is the readings say when the model is built.
+            self.scales[at] = kind
+            return self.numbers.setdefault(key, 1.0)
         if isinstance(value, Series):
             self.files.append((f"{key}.file", value.file))
         elif kind == "file":

@@ -23,7 +23,7 @@ from ..model.priors import FromFunction, Prior, Sobolev, isotropic, reach_per_le
 from ..model.unknowns import SourceField
 from ..physics import coefficients, conditions
 from ..physics.sources import Bump, Source
-from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..statespace.processes import Fixed, Harmonic, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk, Sum
 from .section import (
     LIMITS,
     Change,
@@ -36,6 +36,7 @@ from .section import (
     FieldValue,
     File,
     Key,
+    Learnt,
     Length,
     Moment,
     Name,
@@ -47,6 +48,7 @@ from .section import (
     Spread,
     Text,
     Width,
+    is_learnt,
     listed,
     must,
     several,
@@ -105,6 +107,16 @@ class Series(Written):
 SpreadAround = Annotated[float, Quantity("@ spread")]
 
 
+class Cycle(Section):
+    """A cycle of known period in a value that is estimated: a day, a year."""
+
+    period: Duration = Field(description="After which it repeats itself.")
+    std: SpreadAround = Field(description="Standard deviation of its part in the value: 0.7 of its amplitude.")
+    memory: Duration | None = Field(
+        None, description="Time over which amplitude and phase are forgotten; without it they stay as they are."
+    )
+
+
 class UnknownValue(Section):
     """A value to be estimated with the field."""
 
@@ -126,6 +138,10 @@ class UnknownValue(Section):
     length: Width | None = Field(
         None, description="Along a boundary part: correlation length; without it one common value."
     )
+    # None, not an empty list: the canonical form of files that are silent about it is as it was.
+    cycles: Annotated[list[Cycle], Field(min_length=1, max_length=LIMITS["cycles"])] | None = Field(
+        None, description="Cycles that are added to the process: a daily one, a yearly one."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -141,11 +157,26 @@ class UnknownValue(Section):
     def of(unknown: conditions.Unknown) -> dict[str, Any]:
         """The table of an unknown of the library."""
         process: Any = unknown.process
+        cycles = None
+        if isinstance(process, Sum):
+            process, *rest = process.parts
+            cycles = [{key: getattr(cycle, key, None) for key in Cycle.model_fields} for cycle in rest]
+            if not all(isinstance(cycle, Harmonic) for cycle in rest):
+                raise ValueError("a problem file adds cycles (Harmonic) to a process, nothing else")
+        if isinstance(process, Harmonic):
+            raise ValueError("a cycle alone has no form in a problem file; add it to another: Fixed() + Harmonic(...)")
         name = next(name for name, (kind, *_) in _PROCESSES.items() if isinstance(process, kind))
         keys = {_KEYS[field.name]: getattr(process, field.name) or None for field in fields(process)}
         if isinstance(process, IntegratedRandomWalk):
             keys["change"] = process.std / math.sqrt(3.0)
-        return {"mean": unknown.mean, "std": unknown.std, "process": name, "length": unknown.length, **keys}
+        return {
+            "mean": unknown.mean,
+            "std": unknown.std,
+            "process": name,
+            "length": unknown.length,
+            "cycles": cycles,
+            **keys,
+        }
 
     def build(self) -> conditions.Unknown:
         """The unknown of the library."""
@@ -158,6 +189,8 @@ class UnknownValue(Section):
         elif self.process == "integrated random walk":
             # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
             process = IntegratedRandomWalk(change * math.sqrt(3.0 / per**3), (self.trend or 0.0) / per)
+        for cycle in self.cycles or ():
+            process = process + Harmonic(cycle.std, cycle.period, cycle.memory)
         return conditions.Unknown((self.mean, self.std), process, self.length)
 
 
@@ -186,6 +219,8 @@ def _by_key(table: str, number: str = "number", sequence: str = "number", **mark
     """Tells the branches of a union apart: a table by a key that only it has, one without by ``table``."""
 
     def tag(value: Any) -> str:
+        if isinstance(value, Learnt) or is_learnt(value):
+            return f"<{number}>"
         if isinstance(value, Section):
             return f"<{type(value).__name__}>"
         if isinstance(value, Mapping):
@@ -673,6 +708,9 @@ class Physics(Section):
     sources: list[PointSource] = Field(default_factory=list, max_length=LIMITS["sources"])
     source_field: SourceFieldSection | None = None
     process_noise: ProcessNoise | None = None
+    level: Annotated[UnknownValue | None, Dim("field")] = Field(
+        None, description="A value that the whole field shares and the equation says nothing of; it is estimated."
+    )
 
     def coefficient(self, domain: domains.Domain, axes: Sequence[str]) -> Any:
         """The diffusion as the library takes it: a number, a diagonal matrix or a function of place."""
@@ -700,6 +738,8 @@ class Physics(Section):
         for i, source in enumerate(self.sources):
             if source.name in [other.name for other in self.sources[:i]]:
                 yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
+        if self.level is not None and self.level.length is not None:
+            yield "level.length", "has no meaning here: a level is one value for the whole domain."
         for name in ("source_field", "process_noise"):
             section = getattr(self, name)
             if section is not None:

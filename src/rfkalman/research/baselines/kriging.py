@@ -2,7 +2,7 @@
 
     y_i = f(x_i) + eps_i,   f of zero mean with the covariance of a kernel
 
-The process is scikit-learn's (extra ``research``), and so are the kernels: squared exponential,
+The process is scikit-learn's (extra ``peers``), and so are the kernels: squared exponential,
 Matern, and sums and products of them. A window of several snapshots is the same thing with time
 as a further coordinate and a length of its own.
 """
@@ -24,7 +24,7 @@ try:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 except ImportError as error:
-    raise missing_extra("scikit-learn", "research", "kriging") from error
+    raise missing_extra("scikit-learn", "peers", "kriging") from error
 
 #: Readings up to which the N x N covariance of the readings is factorised.
 MAX_READINGS = 3000
