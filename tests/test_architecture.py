@@ -16,7 +16,7 @@ ROOT = Path(rfkalman.__file__).parent
 THIRD_PARTY = {"numpy", "scipy"}
 EXTRAS = {
     "domains": {"shapely", "meshio"},
-    "diagnostics": {"matplotlib"},
+    "diagnostics": {"matplotlib", "sklearn"},
     "space": {"skfem"},
     "model": {"xarray", "matplotlib"},
     "pictures": {"matplotlib", "PIL"},
@@ -124,11 +124,13 @@ def test_public_names_are_pinned():
         "Gaussian",
         "GaussianRFF",
         "Generator",
+        "Harmonic",
         "Heat",
         "ImplicitEuler",
         "IntegratedRandomWalk",
         "Interval",
         "LatentSource",
+        "Level",
         "LinearPDE",
         "LinearStep",
         "Mesh",
@@ -142,6 +144,7 @@ def test_public_names_are_pinned():
         "RFKalmanError",
         "RFKalmanWarning",
         "RandomWalk",
+        "Readings",
         "Robin",
         "SensorOffset",
         "Sobolev",
@@ -168,6 +171,7 @@ def test_public_names_are_pinned():
         "rehearse",
         "save",
         "stack",
+        "validate",
         "whiten",
     ]
     for name in rfkalman.__all__:

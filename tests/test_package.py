@@ -107,7 +107,7 @@ def test_every_dependency_declares_the_lowest_version_that_is_tested():
         *extras["xarray"],
         *extras["geometry"],
         *extras["mesh"],
-        *extras["research"],
+        *extras["peers"],
     ]
     names = {re.split(r"[>=\[]", line)[0].lower() for line in declared} - {"rfkalman"}
     assert pinned == names

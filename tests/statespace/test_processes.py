@@ -20,6 +20,14 @@ PROCESSES = [
     rk.IntegratedRandomWalk(0.6, slope_std=2.0),
 ]
 KINDS = [type(p).__name__ for p in PROCESSES]
+CYCLES = [rk.Harmonic(1.1, 0.8), rk.Harmonic(1.1, 0.8, memory=2.5), rk.Harmonic(0.4, 30.0, memory=0.2)]
+SUMS = [
+    rk.RandomWalk(0.7) + rk.Harmonic(1.1, 0.8),
+    rk.OrnsteinUhlenbeck(1.3, 0.4) + rk.Harmonic(1.1, 0.8, memory=2.5) + rk.Harmonic(3.0, 365.25),
+    rk.IntegratedRandomWalk(0.6, 2.0) + (rk.OrnsteinUhlenbeck(0.2, 0.1) + rk.Harmonic(1.1, 0.8)),
+]
+EVERY = [*PROCESSES, *CYCLES, *SUMS]
+EVERY_KIND = [f"{type(p).__name__}{i}" for i, p in enumerate(EVERY)]
 GAPS = [1e-6, 0.03, 1.0, 40.0, 1e5]
 
 
@@ -53,16 +61,18 @@ def test_the_law_over_a_gap_is_the_closed_form(process, gap):
     assert_allclose(Q, Q_exact, rtol=EXACT)
 
 
-@pytest.mark.parametrize("process", PROCESSES, ids=KINDS)
+@pytest.mark.parametrize("process", EVERY, ids=EVERY_KIND)
 def test_a_split_gap_equals_one_gap(process):
     """Chapman and Kolmogorov: F2 F1 = F and F2 Q1 F2^T + Q2 = Q, however unevenly the gap is cut."""
     for first, second in [(0.4, 0.6), (1e-7, 0.3), (5.0, 1e-3), (20.0, 300.0)]:
         F1, Q1 = law(process, 0.0, first)
         F2, Q2 = law(process, first, first + second)
         F, Q = law(process, 0.0, first + second)
-        assert_allclose(F2 @ F1, F, rtol=EXACT, atol=1e-300)
+        # A rotation by 2 pi 320 / 0.8 = 2500 turns rounding into 2500 eps = 6e-13 of its size.
+        turning = 1e-300 if process in PROCESSES else 1e-11
+        assert_allclose(F2 @ F1, F, rtol=EXACT, atol=turning)
         # Gaps are differences of times: 1e-7 beside 0.3 carries eps 0.3 / 1e-7 = 7e-10 of itself, 1e-16 of the sum.
-        assert_allclose(F2 @ Q1 @ F2.T + Q2, Q, rtol=EXACT)
+        assert_allclose(F2 @ Q1 @ F2.T + Q2, Q, rtol=EXACT, atol=0.0 if turning == 1e-300 else 1e-12)
 
 
 @pytest.mark.parametrize("gap", GAPS)
@@ -126,16 +136,50 @@ def test_simulated_paths_have_the_declared_covariance(process):
     assert departure(0.25) > 1.0
 
 
-@pytest.mark.parametrize("process", PROCESSES, ids=KINDS)
-def test_the_first_component_is_the_value(process):
-    """A block reads the value as the first row; its initial std is what was asked for."""
+@pytest.mark.parametrize("process", EVERY, ids=EVERY_KIND)
+def test_the_value_starts_with_the_std_that_was_asked_for(process):
+    """A block reads the value by a row; what is added to the first process of a sum brings its own std."""
     root = process.initial_root(0.3)
     assert root.shape == (process.dim, process.dim) == process.drift.shape
-    assert process.noise.shape[0] == process.dim
-    assert_allclose(np.linalg.norm(root[0]), 0.3, rtol=EXACT)
+    assert process.noise.shape[0] == process.dim and process.value.shape == (1, process.dim)
+    added = [part.std for part in process.parts[1:]] if process in SUMS else []
+    assert_allclose(np.linalg.norm(process.value @ root), np.hypot(0.3, np.linalg.norm(added)), rtol=EXACT)
 
 
-@pytest.mark.parametrize("process", PROCESSES, ids=KINDS)
+@pytest.mark.parametrize("gap", [0.0, 1e-6, 0.03, 0.2, 1.0, 40.0, 1e5])
+@pytest.mark.parametrize("cycle", CYCLES, ids=["stays", "forgets", "is gone before it turns"])
+def test_a_cycle_has_the_covariance_function_that_its_name_promises(cycle, gap):
+    """Started at its std it is stationary, with std^2 exp(-|t| / memory) cos(2 pi t / period) over any gap.
+
+    The tolerance: rounding in an exponential that turns by an angle, eps times the angle, times 200 (seen: 80).
+    """
+    F, Q = (np.eye(2), np.zeros((2, 2))) if gap == 0.0 else law(cycle, 3.0, 3.0 + gap)
+    start = cycle.initial_root(cycle.std)
+    P = start @ start.T
+    decay = 1.0 if cycle.memory is None else np.exp(-gap / cycle.memory)
+    angle = 2.0 * np.pi * gap / cycle.period
+    atol = 5e-14 * (1.0 + angle) * cycle.std**2
+    expected = cycle.std**2 * decay * np.cos(angle)
+    assert_allclose((cycle.value @ F @ P @ cycle.value.T)[0, 0], expected, rtol=0.0, atol=atol)
+    assert_allclose(F @ P @ F.T + Q, P, rtol=0.0, atol=atol)
+
+
+@pytest.mark.parametrize("process", SUMS, ids=["walk", "forgetting", "trend"])
+def test_a_sum_has_the_sum_of_the_variances(process):
+    """Independent parts: the variance of the value at any time is that of each part alone, added."""
+    for gap in (0.01, 0.5, 20.0):
+        total = 0.0
+        for i, part in enumerate(process.parts):
+            F, Q = law(part, 0.0, gap)
+            start = part.initial_root(0.3 if i == 0 else part.std)
+            total += (F @ start @ start.T @ F.T + Q)[0, 0]
+        F, Q = law(process, 0.0, gap)
+        start = process.initial_root(0.3)
+        found = process.value @ (F @ start @ start.T @ F.T + Q) @ process.value.T
+        assert_allclose(found[0, 0], total, rtol=EXACT)
+
+
+@pytest.mark.parametrize("process", EVERY, ids=EVERY_KIND)
 def test_a_process_survives_its_settings(process):
     """An archive writes settings and reads the process back; equal values are equal processes."""
     condition = rk.Dirichlet(rk.Unknown((1.0, 2.0), process, length=0.4))
@@ -172,6 +216,10 @@ def test_changing_the_unit_of_time_changes_only_the_numbers():
         (lambda: rk.OrnsteinUhlenbeck(1.0, np.inf), "time"),
         (lambda: rk.IntegratedRandomWalk(0.0), "std must be positive"),
         (lambda: rk.IntegratedRandomWalk(1.0, -0.1), "slope_std must not be negative"),
+        (lambda: rk.Harmonic(0.0, 1.0), "std must be positive"),
+        (lambda: rk.Harmonic(1.0, 0.0), "period must be positive.*repeats"),
+        (lambda: rk.Harmonic(1.0, 1.0, 0.0), "memory must be positive.*None"),
+        (lambda: rk.Harmonic(1.0, 1.0) + rk.RandomWalk(1.0), "std of their own.*RandomWalk.*Put it first"),
         (lambda: rk.Unknown(0.0), r"prior std must be positive.*\(mean, std\)"),
         (lambda: rk.Unknown((1.0, -2.0)), "prior std must be positive"),
         (lambda: rk.Unknown(1.0, "walk"), r"process must be a Process such as RandomWalk"),

@@ -12,9 +12,9 @@ import numpy as np
 import typer
 
 from ..core.checks import FloatArray
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.errors import ValueRangeError
 from ..problem import Setup
-from ..problem.section import LIMITS
+from ..problem.points import read_points
 from ..runs.export import guarded
 from . import shared
 from .app import emit, progress_bar, remark, wants_json
@@ -28,7 +28,7 @@ def forecast(
     ahead: Annotated[str | None, typer.Option(help="Look this far beyond the last reading, such as '24 h'.")] = None,
     steps: Annotated[int, typer.Option(min=1, max=MAX_TIMES, help="Number of times within --ahead.")] = 6,
     points: Annotated[
-        Path | None, typer.Option(help="Places (CSV with the axes as columns); the sensors by default.")
+        Path | None, typer.Option(help="Places (a table with the axes as columns); the sensors by default.")
     ] = None,
     threshold: Annotated[list[float] | None, typer.Option(help="Give the probability of exceeding this value.")] = None,
     level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the intervals.")] = 0.9,
@@ -50,7 +50,7 @@ def forecast(
             raise ValueRangeError(
                 f"--at {setup.time_text(early)} lies before the start of the problem, {setup.time_text(start)}."
             )
-        names, places = _places(setup, points)
+        names, places = _places(setup) if points is None else read_points(setup, points)
         rows: list[dict[str, Any]] = []
         with progress_bar() as bars:
             for t in bars.track(times, description="forecasting"):
@@ -77,32 +77,10 @@ def _times_ahead(setup: Setup, last: int | None, ahead: str | None, steps: int) 
     clock = setup.clock
     base = clock.from_model(setup.model.start) if last is None else last
     default = 6.0 if clock.step_ns is None else 6.0 * clock.step_ns / clock.unit_ns
-    span = setup.problem.units.convert(ahead if ahead is not None else default, "duration")
-    if not span * clock.unit_ns < 3.2e18:
-        raise ValueRangeError(f"--ahead {ahead!r} is more than a hundred years; give a shorter one.")
-    return [base + round(span * clock.unit_ns * k / steps) for k in range(1, steps + 1)]
+    span = shared.span_ns(setup, default if ahead is None else ahead, "--ahead")
+    return [base + round(span * k / steps) for k in range(1, steps + 1)]
 
 
-def _places(setup: Setup, table: Path | None) -> tuple[list[str], FloatArray]:
-    if table is None:
-        inside = np.flatnonzero(setup.sensors.inside)
-        return [setup.sensors.ids[i] for i in inside], setup.sensors.coords[inside]
-    try:
-        if table.exists() and (not table.is_file() or table.stat().st_size > LIMITS["table_bytes"]):
-            raise ShapeError(f"--points {table}: give an ordinary file of at most {LIMITS['table_bytes']} bytes.")
-        with open(table, encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ShapeError(f"{table} is not a CSV table in UTF-8: {error}.") from error
-    axes = setup.labels.axes
-    if not rows or any(axis not in rows[0] for axis in axes):
-        found = ", ".join(rows[0]) if rows else "no rows"
-        raise ShapeError(
-            f"{table} must have the columns {', '.join(axes)} (and optionally name), in {setup.labels.length_unit}; "
-            f"it has {found}."
-        )
-    try:
-        coords = np.array([[float(row[axis]) for axis in axes] for row in rows])
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"{table}: a coordinate is not a number ({error}).") from error
-    return [row.get("name") or str(i + 1) for i, row in enumerate(rows)], coords
+def _places(setup: Setup) -> tuple[list[str], FloatArray]:
+    inside = np.flatnonzero(setup.sensors.inside)
+    return [setup.sensors.ids[i] for i in inside], setup.sensors.coords[inside]

@@ -70,6 +70,15 @@ def moment(setup: Setup, text: str, option: str) -> int:
         ) from None
 
 
+def span_ns(setup: Setup, text: str | float, option: str) -> int:
+    """A duration on the command line, in nanoseconds; a plain number is in the unit of the problem."""
+    span: float = setup.problem.units.convert(text, "duration") * setup.clock.unit_ns
+    if not 1.0 <= span < 3.2e18:
+        wrong = "more than a hundred years; give a shorter one" if span > 1.0 else "less than a nanosecond"
+        raise ValueRangeError(f"{option} {text!r} is {wrong}.")
+    return round(span)
+
+
 def shown(path: Path) -> str:
     """A path for people and machines: relative to here where it lies below, as it was given otherwise."""
     whole, here = path.resolve(), Path.cwd()

@@ -16,6 +16,7 @@ from .errors import MissingExtraError, ShapeError, ValueRangeError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 EPS = float(np.finfo(np.float64).eps)
 Record = TypeVar("Record")
 _P = ParamSpec("_P")

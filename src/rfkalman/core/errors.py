@@ -32,6 +32,7 @@ RFKalmanWarning
 │   └── KinkWarning       fields bend at an interface that no feature follows
 ├── TimeWarning           data in time end before the gap does, or change faster than it was followed
 ├── NoiseWarning          a noise level that looks like a slip
+├── PrecisionWarning      digits were lost to rounding
 └── PriorDataWarning         the first readings lie far from all that the model expects
 
 Each error also derives from the built-in it specialises, so ``except ValueError`` works.
@@ -229,6 +230,10 @@ class TimeWarning(RFKalmanWarning):
 
 class NoiseWarning(RFKalmanWarning):
     """A noise level that is probably a slip (a variance given as a standard deviation)."""
+
+
+class PrecisionWarning(RFKalmanWarning):
+    """Digits were lost to rounding; the message says about how many remain."""
 
 
 class PriorDataWarning(RFKalmanWarning):

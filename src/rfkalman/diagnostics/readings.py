@@ -81,6 +81,44 @@ class Readings(Shown):
         noise = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), sensors.n)
         return cls(sensors, noise, when, first, np.nonzero(there)[1], values[there])
 
+    @classmethod
+    def drawn(
+        cls, model: Model, sensors: Functional, times: ArrayLike, *, noise_std: ArrayLike, seed: int = 0
+    ) -> Readings:
+        """A record drawn from a model: a field of its own law, read by these sensors at these times.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0), 0.1), rk.bubble(rk.GaussianRFF(30, length_scale=0.3)))
+        >>> model = rk.Model(space, rk.Sobolev(std=1.0, length=0.3))
+        >>> Readings.drawn(model, rk.points([[0.3], [0.7]]), [0.1, 0.2], noise_std=0.05)
+        Readings(sensors=2, times=2, readings=4)
+        """
+        when = as_increasing("times", times)
+        blank = cls.of(sensors, when, np.zeros((when.size, sensors.n)), noise_std)
+        table = blank.drawn_from(model, 1, np.random.default_rng([seed, *b"readings"]))[:, :, 0]
+        return cls.of(sensors, when, table, noise_std)
+
+    def drawn_from(self, model: Model, n: int, rng: np.random.Generator) -> FloatArray:
+        """What the same sensors would read at the same times in n fields of a model's own law, (T, sensors, n).
+
+        NaN where this record has no reading.
+        """
+        law = model.initial
+        states = law.mean[:, None] + law.root @ rng.standard_normal((law.root.shape[1], n))
+        found = np.full((len(self.times), self.sensors.n, n), np.nan)
+        for t, (step, obs, y) in enumerate(self.batches(model)):
+            if step is not None:
+                states = step.move(states)
+                if step.noise_root is not None:
+                    states = states + step.noise_root @ rng.standard_normal((step.noise_root.shape[1], n))
+            white, there = rng.standard_normal((y.size, n)), np.isfinite(y)
+            noise = np.reshape(np.asarray(obs.std), (-1, 1)) * white if obs.factor is None else obs.factor @ white
+            read = obs.H @ states + noise + (0.0 if obs.offset is None else obs.offset[:, None])
+            found[t, there] = read[there]
+        return found
+
     def _summary(self) -> dict[str, object]:
         return {"sensors": self.sensors.n, "times": len(self.times), "readings": self.row.size}
 

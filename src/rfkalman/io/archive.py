@@ -17,7 +17,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -37,6 +37,7 @@ from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
 from ..model.field import Beyond, Field
 from ..model.model import Model
+from ..model.sensors import NewSensor
 from ..model.unknowns import BoundBlock
 from ..model.unresolved import Pace, Unresolved
 from ..online.assimilator import Assimilator
@@ -80,6 +81,7 @@ _RECORDS: dict[str, type[Any]] = {
         Gaussian,
         Generator,
         LinearStep,
+        NewSensor,
         Observation,
         propagators.Exponential,
         propagators.ImplicitEuler,
@@ -126,6 +128,8 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
         header |= {"kind": "field", "time": thing.time, "space": _pack_space(thing.space, arrays)}
         header |= {"std": list(thing.contains)}
         _pack_belief(thing.belief, arrays)
+        if thing.sensor is not None:
+            header["sensor"] = asdict(thing.sensor)
         if thing.beyond is not None:
             header["beyond"] = _pack_basis(thing.beyond.basis, arrays)
             arrays["beyond.columns"] = thing.beyond.columns
@@ -188,7 +192,8 @@ def load(path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Mode
             if "beyond" in header:
                 basis = _unpack_basis(header["beyond"], arrays, space.pde)
                 beyond = Beyond(basis, arrays["beyond.columns"], int(header["beyond"].get("doubtful", 0)))
-            return Field(space, _unpack_belief(arrays), float(header["time"]), beyond)
+            sensor = NewSensor(**header["sensor"]) if "sensor" in header else None
+            return Field(space, _unpack_belief(arrays), float(header["time"]), beyond, sensor)
         if kind == "assimilator":
             own = _unpack_model(header["model"], arrays, pde, model)
             for array in arrays.values():
@@ -361,6 +366,8 @@ def _pack_model(model: Model, arrays: dict[str, FloatArray], names: dict[int, st
         # Blocks on the space are arrays, also those of a source whose shape was a function.
         "blocks": model.blocks[len(model.space.unknowns()) :],
     }
+    if model.sensor is not None:
+        own["sensor"] = model.sensor
     packed = header | {"space": _pack_space(model.space, arrays), "parts": _packed(own, arrays, names)}
     if model.unresolved is None:
         return packed
@@ -400,7 +407,16 @@ def _digest(model: Model) -> str:
     generator = model.generator
     forcing = generator.force(model.start + np.array(PROBE_TIMES))
     beyond = () if model.unresolved is None else (model.unresolved.basis.transform, model.unresolved.initial)
-    for array in (model.initial.mean, model.initial.root, model.space.transform, generator.drift, forcing, *beyond):
+    means = [block.mean for block in model.blocks if block.shown is not None]  # others are in the forcing
+    for array in (
+        model.initial.mean,
+        model.initial.root,
+        model.space.transform,
+        generator.drift,
+        forcing,
+        *beyond,
+        *means,
+    ):
         digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

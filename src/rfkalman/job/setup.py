@@ -53,6 +53,8 @@ class Setup(Shown):
         The problem as a file.
     problem : Problem
         What it was built from.
+    stated : Problem
+        The same, with guesses in place of the scales that it leaves to its readings.
     """
 
     model: Model
@@ -69,6 +71,7 @@ class Setup(Shown):
     configuration: str = ""
     toml: str = ""
     problem: Any = None
+    stated: Any = None
 
     def _summary(self) -> dict[str, object]:
         names = {"title": self.labels.title, "field": self.labels.field, "unit": self.labels.unit}
@@ -99,7 +102,14 @@ class Setup(Shown):
         """What becomes of its readings."""
         clock, start_ns = self.clock, self.clock.from_model(self.model.start)
         return Judge(
-            self.sensors.inside, self.valid_range, self.gate, start_ns, clock.batch_ns, clock.reorder_ns, clock.ahead_ns
+            self.sensors.inside,
+            self.valid_range,
+            self.gate,
+            start_ns,
+            clock.batch_ns,
+            clock.reorder_ns,
+            clock.ahead_ns,
+            self.sensors.held_out,
         )
 
     def time_text(self, t_ns: int) -> str:

@@ -3,15 +3,17 @@
 from .field import Field
 from .model import Model
 from .priors import FromField, FromFunction, Sobolev, isotropic
-from .sensors import averages, combine, gradients, points, stack
-from .unknowns import LatentSource, SensorOffset, SourceField
+from .sensors import NewSensor, averages, combine, gradients, points, stack
+from .unknowns import LatentSource, Level, SensorOffset, SourceField
 
 __all__ = [
     "Field",
     "FromField",
     "FromFunction",
     "LatentSource",
+    "Level",
     "Model",
+    "NewSensor",
     "SensorOffset",
     "Sobolev",
     "SourceField",

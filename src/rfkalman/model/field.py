@@ -19,6 +19,7 @@ from ..pictures.plots import map_field
 from ..pictures.strokes import picture
 from ..space.space import Basis, WhitenedSpace
 from ..statespace.values import Gaussian, half_width
+from .sensors import NewSensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,6 +57,18 @@ class Parts(NamedTuple):
     checker: FloatArray  #: what finite elements make of the field and the richer space does not
 
 
+class Predicted(NamedTuple):
+    """What a sensor would read: mean and standard deviation, (N,) each."""
+
+    mean: FloatArray
+    std: FloatArray
+
+    def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of the central interval of a reading, each (N,)."""
+        half = half_width(level) * self.std
+        return self.mean - half, self.mean + half
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Field(Shown):
     """The law of the field at one time. Everything is evaluated on demand, in blocks of points.
@@ -68,6 +81,8 @@ class Field(Shown):
     time : float
     beyond : Beyond, optional
         What the space cannot hold of the field; it is part of every band.
+    sensor : NewSensor, optional
+        What a sensor adds to the field where nothing else is said; fields of a problem have it.
 
     Examples
     --------
@@ -83,6 +98,7 @@ class Field(Shown):
     belief: Gaussian
     time: float = 0.0
     beyond: Beyond | None = None
+    sensor: NewSensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "time", as_number("time", self.time))
@@ -163,6 +179,46 @@ class Field(Shown):
         """Mean and std at points, (N,) each, from the values of :attr:`bases` there: for many times at fixed points."""
         mean, std = moments(values[0], self.belief)
         return mean, std if self.beyond is None else np.hypot(std, _lengths(values[1] @ self.beyond.columns))
+
+    def slope(self, gradients: Sequence[FloatArray]) -> FloatArray:
+        """The rms gradient at points, its uncertainty included, (N,), from the gradients (d, N, r) of :attr:`bases`."""
+        each = [np.hypot(*self.moments(along)) for along in zip(*gradients, strict=True)]
+        return _lengths(np.stack(each, axis=-1))
+
+    def predict(self, x: ArrayLike, sensor: NewSensor | None = None) -> Predicted:
+        """What a sensor put up at points (N, d) would read: mean and standard deviation, (N,) each.
+
+        The field with its band, and what a sensor adds to it: noise, an offset, what its place has of its own, and an
+        error of its position times the gradient of the field (its mean and what is not known of it; to first order).
+
+        Parameters
+        ----------
+        x : (N, d) array_like
+        sensor : NewSensor, optional
+            By default that of the problem the field comes from.
+
+        Examples
+        --------
+        >>> import rfkalman as rk
+        >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0)), rk.bubble(rk.GaussianRFF(40, length_scale=0.3)), 1e-8)
+        >>> field = rk.Field(space, rk.isotropic(1.0).on(space))
+        >>> there = field.predict([[0.0]], rk.NewSensor(noise=0.1, place=0.2))
+        >>> there.std.round(4), there.interval(0.9)[1].round(3)
+        (array([0.2236]), array([0.368]))
+        """
+        added = self.sensor if sensor is None else sensor
+        if added is None:
+            raise ValueRangeError(
+                "this field does not know what a sensor adds to it: say so, as in field.predict(x, "
+                "rk.NewSensor(noise=0.1, offset=0.1, place=0.2)). Fields of a problem file have it from its sensors."
+            )
+
+        def readings(points: FloatArray) -> FloatArray:
+            mean, std = self.moments([basis(points) for basis in self.bases])
+            slope = self.slope([basis.gradient(points) for basis in self.bases]) if added.position else np.zeros(1)
+            return np.stack([mean, np.hypot(std, added.std(slope))], axis=-1)
+
+        return Predicted(*self._evaluated(readings, x).T)
 
     def interval(self, x: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central credible interval at points: lower and upper ends, each (N,)."""

@@ -38,7 +38,7 @@ from .adequacy import (
 )
 from .field import Field
 from .priors import FromFunction, Prior, law_within, remainder_of
-from .sensors import Functional
+from .sensors import Functional, NewSensor
 from .unknowns import Block, BoundBlock, declared_blocks, joined, require_distinct, slices
 from .unresolved import Unresolved, joint
 
@@ -89,6 +89,8 @@ class Model(Shown):
     check : "now" or "later"
         When the space is judged against a richer one: here, or when the first band or :meth:`report` is asked for.
         Laws of the field (``Sobolev``) are taken from the richer space either way.
+    sensor : NewSensor, optional
+        What a sensor adds to the field, for :meth:`Field.predict <rfkalman.Field.predict>`.
 
     The state is (coefficients of the field, block after block).
 
@@ -113,11 +115,13 @@ class Model(Shown):
         *,
         check: str = "now",
         unresolved: Unresolved | None = None,
+        sensor: NewSensor | None = None,
     ) -> None:
         if not isinstance(space, WhitenedSpace):
             raise ShapeError(f"space must be what whiten(pde, features) gives; got {type(space).__name__}.")
         self.space = space
         self.start = as_number("start", start)
+        self.sensor = sensor
         self.propagator = Exponential() if propagator is None else propagator
         if not isinstance(self.propagator, Propagator):
             raise ValueRangeError(
@@ -205,7 +209,7 @@ class Model(Shown):
         when = None if self.unresolved is None else self.unresolved.between(as_number("t", t))
         named = functional.ids if any(block.sensors for block in self.blocks) else None
         key = (functional.key, named, noise_cov is None, noise.shape, noise.tobytes(), when)
-        H, on_lifts = self._remembered(self._places, (functional.key, named), lambda: self._rows(functional))
+        H, on_lifts, means = self._remembered(self._places, (functional.key, named), lambda: self._rows(functional))
 
         def observation() -> Observation:
             beyond = self._beyond(functional, noise, t)
@@ -214,7 +218,7 @@ class Model(Shown):
             return Observation(H, std=noise if noise.ndim else float(noise))
 
         obs: Observation = self._remembered(self._seen, key, observation)
-        known = self._known(functional, on_lifts, as_number("t", t))
+        known = self._known(on_lifts, means, as_number("t", t))
         return obs if known is None else obs.shifted(known)
 
     def _remembered(
@@ -235,25 +239,30 @@ class Model(Shown):
         self._judged(stacklevel=3)
         beyond = None if self.unresolved is None else self.unresolved.at(t)
         if self.space.strengths.size == 0 and belief.dim == self.space.rank:
-            return Field(self.space, belief, t, beyond)
+            return Field(self.space, belief, t, beyond, self.sensor)
         mean = self.coefficients(belief.mean[:, None], t)[:, 0]
-        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond)
+        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond, self.sensor)
 
     def coefficients(self, states: FloatArray, t: float) -> FloatArray:
         """States (dim, n) at a time as coefficients in the space and its lifts, (r + r1, n)."""
-        framed = self._framed(states)
+        framed, r = self._framed(states), self.space.rank
         if self._lift is not None:
-            framed[self.space.rank :] += self._lift(t)[:, None]
+            framed[r:] += self._lift(t)[:, None]
+        for block in self.blocks:
+            if block.shown is not None:
+                framed[:r] += (block.shown @ block.mean)[:, None]
         return framed
 
     def _framed(self, columns: FloatArray) -> FloatArray:
-        """Columns (dim, n) over the state as columns over the space and its lifts, known boundary values left out."""
+        """Columns (dim, n) over the state as columns over the space and its lifts, known values and means left out."""
         r = self.space.rank
         framed = np.zeros((self.space.frame.rank, columns.shape[1]))
         framed[:r] = columns[:r]
         for block, part in self.parts:
             if block.readout is not None:
                 framed[r:] += block.readout @ columns[part]
+            if block.shown is not None:
+                framed[:r] += block.shown @ (block.values @ columns[part])
         return framed
 
     def restated(self, twin: Twin) -> Model:
@@ -442,20 +451,25 @@ class Model(Shown):
             self.initial = Gaussian(mean, block_diag(compress_root(first[1]), *(b.initial_root for b in kept)))
         return found
 
-    def _rows(self, functional: Functional) -> tuple[FloatArray, FloatArray | None]:
-        """H over the state, and the columns of the lift directions."""
-        r = self.space.rank
+    def _rows(self, functional: Functional) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        """H over the state, the columns of the lift directions, and what the means of blocks show in the readings."""
+        r, means = self.space.rank, None
         full = functional.matrix(self.space.frame)
         columns = [full[:, :r]]
         for block, _ in self.parts:
             part = np.zeros((functional.n, block.dim))
             if block.readout is not None:
                 part += full[:, r:] @ block.readout
+            if block.shown is not None:
+                shown = full[:, :r] @ block.shown
+                part += shown @ block.values
+                means = shown @ block.mean + (0.0 if means is None else means)
             read = block.rows(functional.ids, functional.n)
             if read is not None:
                 part += read
             columns.append(part)
-        return np.hstack(columns) if self.blocks else full[:, :r], full[:, r:] if full.shape[1] > r else None
+        H = np.hstack(columns) if self.blocks else full[:, :r]
+        return H, full[:, r:] if full.shape[1] > r else None, means
 
     def _beyond(self, functional: Functional, noise: FloatArray, t: float) -> FloatArray | None:
         """The covariance of noise and of what the space cannot hold, (N, N); None where the latter is nothing."""
@@ -465,11 +479,11 @@ class Model(Shown):
         own = noise if noise.ndim == 2 else np.diag(np.broadcast_to(np.square(noise), functional.n))
         return None if (np.diagonal(missed) / np.diagonal(own)).sum() <= _NOTHING else own + missed
 
-    def _known(self, functional: Functional, on_lifts: FloatArray | None, t: float) -> FloatArray | None:
-        """What the sensors would read at a zero state: known boundary values."""
+    def _known(self, on_lifts: FloatArray | None, means: FloatArray | None, t: float) -> FloatArray | None:
+        """What the sensors would read at a zero state: known boundary values, and the mean of a level."""
         if on_lifts is None or self._lift is None or self._lift.is_zero:
-            return None
-        return frozen(on_lifts @ self._lift(t))
+            return None if means is None else frozen(means)
+        return frozen(on_lifts @ self._lift(t) + (0.0 if means is None else means))
 
 
 def _alone(block: BoundBlock, start: float, t: float) -> FloatArray:
@@ -488,8 +502,10 @@ def _alone(block: BoundBlock, start: float, t: float) -> FloatArray:
 
 def _carried(block: BoundBlock, T: FloatArray) -> BoundBlock:
     """A block that knows its own space only, on another one: it pushes that as it does its own."""
-    push, mean = (None if push is None else frozen(T @ push) for push in (block.push, block.mean_push))
-    return replace(block, push=push, mean_push=mean)
+    push, mean, shown = (
+        None if part is None else frozen(T @ part) for part in (block.push, block.mean_push, block.shown)
+    )
+    return replace(block, push=push, mean_push=mean, shown=shown)
 
 
 def _is_law(given: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_finite, as_number
+from ..core.checks import FloatArray, as_finite, as_nonnegative, as_number, assign
 from ..core.errors import OutsideDomainError, ShapeError, ValueRangeError
 from ..core.pieces import row_blocks
 from ..core.show import Shown
@@ -69,6 +69,40 @@ class Functional(Shown, ABC):
 
     def __sub__(self, other: Functional) -> Functional:
         return self + (-other)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NewSensor(Shown):
+    """How far a sensor that is put up somewhere reads from the field there: four independent standard deviations.
+
+    Parameters
+    ----------
+    noise : float
+        Of a reading.
+    offset : float
+        Of what the sensor always reads too much.
+    place : float
+        Of what its place has of its own: the field of a map is smooth, and the few centimetres around a sensor are not.
+    position : float
+        Of its position along each axis, a length; times the gradient of the field it is an error.
+
+    Examples
+    --------
+    >>> NewSensor(noise=0.3, offset=0.4, position=0.1).std(12.0 * np.ones(1))
+    array([1.3])
+    """
+
+    noise: float = 0.0
+    offset: float = 0.0
+    place: float = 0.0
+    position: float = 0.0
+
+    def __post_init__(self) -> None:
+        assign(self, **{f.name: as_nonnegative(f.name, getattr(self, f.name)) for f in fields(self)})
+
+    def std(self, slope: FloatArray) -> FloatArray:
+        """Of a reading around the field, where the field has this rms gradient, (N,)."""
+        return np.asarray(np.sqrt(self.noise**2 + self.offset**2 + self.place**2 + np.square(self.position * slope)))
 
 
 def points(sensors: ArrayLike, ids: Sequence[str] | None = None) -> Functional:

@@ -1,8 +1,8 @@
-"""Unknowns that ride with the field: boundary values, latent sources, sensor offsets.
+"""Unknowns that ride with the field: boundary values, latent sources, sensor offsets, a level.
 
 Each block has its own prior and process in continuous time. It may push the
 coefficients (a source, a boundary value), show up in the field itself (a
-boundary value), or show up in readings alone (a sensor offset). The model puts
+boundary value, a level), or show up in readings alone (a sensor offset). The model puts
 field and blocks into one generator, which is then discretised as a whole.
 """
 
@@ -19,7 +19,7 @@ from scipy.linalg import block_diag
 from ..core.checks import FloatArray, as_count, as_positive, frozen
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.show import Shown
-from ..physics.conditions import Unknown
+from ..physics.conditions import Neumann, Periodic, Unknown
 from ..physics.sources import Shape
 from ..space.loads import warn_if_unresolved
 from ..space.space import WhitenedSpace
@@ -27,6 +27,9 @@ from ..space.traces import UnknownShape
 from ..statespace.processes import Fixed, OrnsteinUhlenbeck, Process
 from ..statespace.values import Forcing, Generator
 from .priors import Sobolev
+
+#: A space that misses more than this of the mean square of the constant 1 cannot carry a level.
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,6 +52,8 @@ class BoundBlock(Shown):
         Names of the sensors that read it, one per reported value.
     mean_push : (r,) array or None
         What its mean adds to dz/dt (the means of boundary values are in the space's own load).
+    shown : (r, n) array or None
+        What its reported values add to the coefficients of the field, their means included.
     """
 
     name: str
@@ -61,6 +66,7 @@ class BoundBlock(Shown):
     readout: FloatArray | None = None
     sensors: tuple[str, ...] = ()
     mean_push: FloatArray | None = None
+    shown: FloatArray | None = None
 
     @property
     def dim(self) -> int:
@@ -203,16 +209,17 @@ class SourceField(Block):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SensorOffset(Block):
-    """An offset of each named sensor, constant or drifting; it shows in that sensor's readings alone.
+    """An offset of each named sensor, constant, drifting or with a memory; it shows in that sensor's readings alone.
 
     Parameters
     ----------
     sensors : sequence of str
         Names as in ``rk.points(..., ids=...)``.
-    std : float
-        Standard deviation of an offset at the start.
-    process : Process, optional
-        ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift.
+    std : float or sequence of float
+        Standard deviation of an offset at the start; one for all sensors, or one for each.
+    process : Process or sequence of Process, optional
+        ``Fixed()`` by default; ``RandomWalk(std)`` for a slow drift, ``OrnsteinUhlenbeck(std, time)`` for one that
+        forgets. One for all sensors, or one for each.
 
     Examples
     --------
@@ -225,8 +232,8 @@ class SensorOffset(Block):
     """
 
     sensors: Sequence[str]
-    std: float
-    process: Process = field(default_factory=Fixed)
+    std: float | Sequence[float]
+    process: Process | Sequence[Process] = field(default_factory=Fixed)
     name: str = "offset"
 
     def on(self, space: WhitenedSpace) -> BoundBlock:
@@ -235,8 +242,69 @@ class SensorOffset(Block):
         names = tuple(str(s) for s in self.sensors)
         if len(set(names)) != len(names) or not names:
             raise ValueRangeError("sensors must be different names, at least one.")
-        block = _copies(self.name, len(names), Unknown(as_positive("std", self.std), self.process))
-        return replace(block, sensors=names)
+        n = len(names)
+        stds = np.asarray(self.std).tolist() if np.ndim(self.std) else [self.std] * n
+        processes = list(self.process) if isinstance(self.process, Sequence) else [self.process] * n
+        if len(stds) != n or len(processes) != n:
+            raise ShapeError(
+                f"std and process have {len(stds)} and {len(processes)} entries for {n} sensors; give one for all, or "
+                "one for each."
+            )
+        each = [_copies("", 1, Unknown(as_positive("std", s), p)) for s, p in zip(stds, processes, strict=True)]
+        parts = ("drift", "noise_root", "initial_root", "values")
+        drift, noise, root, values = (block_diag(*(getattr(one, part) for one in each)) for part in parts)
+        return BoundBlock(self.name, drift, noise, root, np.zeros(n), values, sensors=names)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Level(Block):
+    """A value that the whole field shares: field(x, t) = level(t) + what the equation governs.
+
+    The equation then speaks of the departure from the level. With a reaction it relaxes towards the level, which is
+    how a network without a governing equation stays in bounds: the level wanders and has cycles, the departure is
+    driven by process noise and forgotten after 1 / reaction. Walls must leave the constant free: no value is held there
+    or exchanged with surroundings.
+
+    Parameters
+    ----------
+    prior : float or (mean, std)
+        Of the level at the start; the mean of the field belongs here.
+    process : Process, optional
+        How it moves: ``Fixed()`` by default; ``RandomWalk(0.5) + Harmonic(3.0, 24.0)`` for one with a daily cycle.
+    name : str
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> pde = rk.LinearPDE(rk.Interval(0.0, 1.0), 0.01, reaction=0.5, boundary=rk.Neumann())
+    >>> space = rk.whiten(pde, rk.GaussianRFF(40, length_scale=0.2) + rk.Constant())
+    >>> model = rk.Model(space, rk.Sobolev(1.0, 0.2), blocks=[Level((15.0, 5.0), rk.RandomWalk(0.3))])
+    >>> field = model.field(model.initial, 0.0)
+    >>> field.mean([[0.1], [0.9]]).round(9), bool(field.std([[0.5]])[0] > 5.0)
+    (array([15., 15.]), True)
+    """
+
+    prior: float | tuple[float, float]
+    process: Process = field(default_factory=Fixed)
+    name: str = "level"
+
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        for part, condition in space.pde.conditions.items():
+            if not isinstance(condition, (Neumann, Periodic)):
+                raise ValueRangeError(
+                    f"the block {self.name!r} lifts the whole field, but the part {part!r} is "
+                    f"{type(condition).__name__}, which ties the field to a value there. With a level walls must be "
+                    "free: a flux (Neumann) or Periodic."
+                )
+        one = space.unit_load[: space.rank]
+        missed = 1.0 - float(one @ one)
+        if missed > _CONSTANT:
+            raise ValueRangeError(
+                f"the block {self.name!r} is a constant, of which the space misses {missed:.1e} of the mean square: "
+                "add rk.Constant() to its features."
+            )
+        block = _copies(self.name, 1, Unknown(self.prior, self.process))
+        return replace(block, shown=frozen(one[:, None]))
 
 
 def declared_blocks(space: WhitenedSpace, like: WhitenedSpace | None = None) -> list[BoundBlock]:
@@ -264,7 +332,7 @@ def _from_shape(space: WhitenedSpace, shape: UnknownShape) -> BoundBlock:
 def _copies(name: str, n: int, unknown: Unknown) -> BoundBlock:
     """n independent unknowns with the same prior and process, which act nowhere yet."""
     p = unknown.process
-    system = (p.drift, p.noise, p.initial_root(unknown.std), np.eye(1, p.dim))
+    system = (p.drift, p.noise, p.initial_root(unknown.std), p.value)
     drift, noise, root, values = (np.asarray(np.kron(np.eye(n), A), dtype=np.float64) for A in system)
     return BoundBlock(name, drift, noise, root, np.full(n, unknown.mean), values)
 

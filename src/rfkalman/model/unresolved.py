@@ -271,7 +271,13 @@ def joint(
         drift = block_diag(*(part.A for part in parts))
     generator = Generator(drift, None, None if noise is None else np.vstack(noise))
     both = [
-        replace(a, push=_stacked([b, a, *_on_modes(b, checker, R)], (R, r, size - R - r)), readout=None, mean_push=None)
+        replace(
+            a,
+            push=_stacked([b, a, *_on_modes(b, checker, R)], (R, r, size - R - r)),
+            readout=None,
+            mean_push=None,
+            shown=None,
+        )
         for a, b in zip(own, rich, strict=True)
     ]
     if both:
@@ -289,6 +295,13 @@ def joint(
         differ = checker.overlap @ into_rich
         differ[:, R + r : size] -= np.eye(len(differ))
         doubt = frozen(checker.overlap.T @ differ)
+    at = size
+    for a, b in zip(own, rich, strict=True):
+        if a.shown is not None and b.shown is not None:
+            # What is no part of the equation: finite elements have nothing to say about it.
+            into_rich[:R, at : at + a.dim] = b.shown @ b.values
+            into_own[:r, at : at + a.dim] = a.shown @ a.values
+        at += a.dim
     initial = block_diag(np.vstack(prior), *(block.initial_root for block in own))
     # Unknowns push the fields and are not pushed back: the rates of the whole are those of its parts.
     rates = np.concatenate([_rates(drift) for drift in (*(p.drift for p in parts), *(b.drift for b in own))])

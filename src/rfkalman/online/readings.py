@@ -1,7 +1,7 @@
 """What becomes of a reading: the one judge, asked by the assimilator, by ``check`` and by runs.
 
 Three questions, kept apart. *What is it?* (:meth:`Judge.examine`): unknown sensor,
-outside, missing, out of range, before the start; a function of the reading and the
+outside, missing, out of range, before the start, held out; a function of the reading and the
 problem. *When is it?* (:class:`Watermark`): in its turn or late; a function of the
 readings before it in their order of arrival. *Does it count?* (:meth:`Judge.select`,
 :meth:`Judge.passes`, :meth:`Judge.settle`): duplicate or gated; a function of its
@@ -39,6 +39,7 @@ MEANINGS = {
     "outside": "outside the domain, or before the run began",
     "gated": "too far from the prediction",
     "unknown sensor": "not in the sensor table",
+    "held out": "of a sensor that is kept apart, to judge the estimate by",
 }
 STATUSES = tuple(MEANINGS)
 
@@ -46,7 +47,7 @@ STATUSES = tuple(MEANINGS)
 class Status:
     """Codes of :data:`STATUSES`."""
 
-    WAITING, USED, MISSING, OUT_OF_RANGE, DUPLICATE, LATE, OUTSIDE, GATED, UNKNOWN = range(len(STATUSES))
+    WAITING, USED, MISSING, OUT_OF_RANGE, DUPLICATE, LATE, OUTSIDE, GATED, UNKNOWN, HELD_OUT = range(len(STATUSES))
 
 
 class Reason:
@@ -119,6 +120,8 @@ class Judge(Shown):
         How late a reading may be; None: about a thousand batches.
     ahead_ns : int
         How far a reading may lie ahead, of its arrival or of all others, and still be believed.
+    held_out : (n,) bool array, optional
+        Sensors that are kept apart: what could be used of their readings is held out.
     """
 
     inside: Mask
@@ -128,11 +131,13 @@ class Judge(Shown):
     batch_ns: Callable[[IntArray], IntArray]
     reorder_ns: int | None
     ahead_ns: int
+    held_out: Mask | None = None
 
     @property
     def has_one_sensor(self) -> bool:
         """Whether there is nobody else to confirm a time."""
-        return int(np.count_nonzero(self.inside)) == 1
+        used = self.inside if self.held_out is None else self.inside & ~self.held_out
+        return int(np.count_nonzero(used)) == 1
 
     def examine(self, sensor: IntArray, time_ns: IntArray, value: FloatArray) -> Examined:
         """Status of each reading by itself; ``WAITING`` means that it can be used.
@@ -146,6 +151,7 @@ class Judge(Shown):
         low, high = self.valid_range
         # One more entry at the end, for the -1 of an unknown sensor.
         inside = np.append(self.inside, True)
+        apart = np.append(np.zeros_like(self.inside) if self.held_out is None else self.held_out, False)
         near = np.abs(time_ns.astype(np.float64) - self.start_ns) < _REACH_NS
         batch = np.asarray(self.batch_ns(np.where(near, time_ns, self.start_ns)), dtype=np.int64)
         # The first rule that a reading meets decides.
@@ -159,6 +165,8 @@ class Judge(Shown):
             (value > high, Status.OUT_OF_RANGE, f"above {high:g}"),
             (~near, Status.OUTSIDE, Reason.UNREACHABLE),
             (batch < self.start_ns, Status.OUTSIDE, Reason.BEFORE),
+            # Last: what is held out is what would have been used.
+            (apart[sensor], Status.HELD_OUT, None),
         ]
         status = np.full(len(sensor), Status.WAITING, dtype=np.int64)
         reason: list[str | None] = [None] * len(sensor)

@@ -24,9 +24,9 @@ from ..core.checks import FloatArray, as_finite, as_increasing, as_number, as_po
 from ..core.codec import coded
 from ..core.errors import ValueRangeError
 from ..core.show import Shown
-from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..statespace.processes import Fixed, Harmonic, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk, Sum
 
-for _process in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk):
+for _process in (Fixed, RandomWalk, OrnsteinUhlenbeck, IntegratedRandomWalk, Harmonic, Sum):
     coded(_process)
 
 
@@ -89,8 +89,8 @@ class Unknown(Condition):
     prior : float or (mean, std)
         Standard deviation around zero, or mean and standard deviation at the start.
     process : Process, optional
-        How it moves in time: ``RandomWalk``, ``OrnsteinUhlenbeck``,
-        ``IntegratedRandomWalk``; ``Fixed()`` by default.
+        How it moves in time: ``RandomWalk``, ``OrnsteinUhlenbeck``, ``IntegratedRandomWalk``, ``Harmonic``, or a sum
+        of them; ``Fixed()`` by default.
     length : float, optional
         Correlation length along the part, in the units of the coordinates; by
         default the part has one common value.

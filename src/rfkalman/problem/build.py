@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,32 +19,41 @@ from ..domains import Domain
 from ..job import Clock, InputPlan, Labels, OutputPlan, SensorTable, Setup
 from ..model import adequacy
 from ..model.model import Model
+from ..model.positions import displaced
 from ..model.priors import Sobolev
-from ..model.unknowns import Block, SensorOffset
+from ..model.sensors import NewSensor
+from ..model.unknowns import Block, Level, SensorOffset
 from ..physics.coefficients import modulated
 from ..physics.conditions import Dirichlet, Neumann, Unknown
 from ..physics.pde import LinearPDE
 from ..physics.sources import Bump
 from ..space.space import WhitenedSpace
-from ..statespace.processes import Fixed, Process, RandomWalk
 from .choose import correlation_length, space_of
+from .scales import guessed
+from .schedule import readings_of
 from .schema import Physics, Series, VelocityTable
 from .section import Key, dotted, several
-from .tables import moment_ns, moments, read_sensors, time_series, unusable_files
+from .tables import moment_ns, moments, no_sensor, read_sensors, time_series, unusable_files
 
 if TYPE_CHECKING:
     from .file import Problem
 
 #: The narrowest source, as a share of the domain: the time to crowd features around it grows as it narrows.
 _NARROWEST = 1e-5
+#: The memory of offsets where a data sheet's accuracy is all that is known.
+_TWO_YEARS_NS = 2.0 * 365.25 * 86_400e9
 
 
-def build(problem: Problem) -> Setup:
-    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out."""
+def build(problem: Problem, readings: Any = True) -> Setup:
+    """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out.
+
+    ``readings`` are asked for scales that the problem leaves to them; by default the files of its input section.
+    """
     try:
         # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            return _built(problem, problem.converted)
+            stated = _scaled(problem, readings) if problem.scales else problem
+            return _built(problem, stated, stated.converted)
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
             raise
@@ -55,8 +65,8 @@ def build(problem: Problem) -> Setup:
         ) from error
 
 
-def _built(written: Problem, problem: Problem) -> Setup:
-    notes: list[str] = []
+def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
+    notes: list[str] = [*_learnt_notes(written, stated)]
     warned: list[str] = []
     complaints, seen = first_look(problem)
     if complaints:
@@ -65,7 +75,7 @@ def _built(written: Problem, problem: Problem) -> Setup:
     sensors = _sensors(problem, domain, seen["sensors"], warned)
     bumps = _bumps(problem, domain, sensors, notes)
     pde = _pde(problem, domain, clock, bumps, notes)
-    length = correlation_length(problem, domain, int(sensors.inside.sum()), notes)
+    length = correlation_length(problem, domain, int(sensors.used.sum()), notes)
     space, said = space_of(problem, pde, length, bumps, notes)
     warned += said
     model = _model(problem, space, length, sensors, notes, warned)
@@ -94,7 +104,35 @@ def _built(written: Problem, problem: Problem) -> Setup:
         configuration=written.canonical(),
         toml=written.to_toml(),
         problem=written,
+        stated=stated,
     )
+
+
+def _scaled(problem: Problem, readings: Any) -> Problem:
+    """The problem with guesses in place of the scales that it leaves to its readings."""
+    plain, key = problem.converted, dotted(next(iter(problem.scales)))
+    complaints, seen = first_look(plain)
+    if complaints:
+        raise ProblemError(complaints, problem.file)
+    if (readings is True and not problem.input.files) or readings is None or readings is False:
+        raise problem.error(key, "is 'auto', but input.files names no readings to take it from; give a number.")
+    clock, table = seen["time"], _sensors(plain, seen["domain"], seen["sensors"], [])
+    # Reading needs neither a space nor a prior: only the start of the model, which is that of the clock.
+    bare: Any = SimpleNamespace(start=0.0)
+    setup = Setup(bare, table, clock, input=_input(plain, clock, table), problem=problem)
+    record = readings_of(setup, readings)
+    if not record.row.size:
+        raise problem.error(key, "is 'auto', but there is no usable reading to take it from; give a number.")
+    return problem.with_values(guessed(problem, record, table.coords[table.used]))
+
+
+def _learnt_notes(written: Problem, stated: Problem) -> Iterator[str]:
+    """Which values are guesses that could be learnt, and those that were taken from the readings."""
+    for at in written.scales:
+        yield f"{dotted(at)} is left to the readings: {stated.learnt[at].guess:.3g}; `rfkalman fit` learns it."
+    guessed = [dotted(at) for at in written.learnt]
+    if guessed:
+        yield f"guesses stand for {', '.join(guessed)}; `rfkalman fit` learns them."
 
 
 def first_look(problem: Problem, readable: Set[str] | None = None) -> tuple[list[Complaint], dict[str, Any]]:
@@ -196,10 +234,11 @@ def _sensors(problem: Problem, domain: Domain, sensors: SensorTable, warned: lis
         span = " to ".join(str(np.round(v, 6).tolist()) for v in (domain.lower, domain.upper))
         text = f"{len(outside)} of {n} sensors lie outside the domain ({span} {unit}) and are not used"
         warned.append(f"{text}: {several(outside)}.")
-    if len(outside) == n:
+    if not (inside & ~sensors.held_out).any():
+        kept, at = ", but for those held out," if inside.any() else "", sensors.coords[int(np.argmin(inside))]
         raise problem.error(
             "sensors",
-            f"all {n} sensors lie outside the domain; the first, {outside[0]!r}, is at {sensors.coords[0].tolist()} "
+            f"all {n} sensors{kept} lie outside the domain; the first, {outside[0]!r}, is at {at.tolist()} "
             f"{unit}. Check sensors.unit and the order of sensors.coordinates.",
         )
     return replace(sensors, inside=inside)
@@ -210,7 +249,7 @@ def _remark_on_sensors(pde: LinearPDE, sensors: SensorTable, warned: list[str]) 
     domain, x = pde.domain, sensors.coords
     steps = 1e-6 * np.diag(domain.side)
     beyond = [~np.asarray(domain.contains(x + step), dtype=np.bool_) for step in (*-steps, *steps)]
-    touching = sensors.inside & np.any(beyond, axis=0)
+    touching = sensors.used & np.any(beyond, axis=0)
     known = any(isinstance(c, Dirichlet) and not isinstance(c.value, Unknown) for c in pde.conditions.values())
     if touching.any():
         names = [sensors.ids[int(i)] for i in np.flatnonzero(touching)]
@@ -315,9 +354,7 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
     sensors = read_sensors(problem, everything=True)
     row = sensors.index(name)
     if row is None:
-        near = difflib.get_close_matches(name, sensors.ids, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise problem.error(f"{key}.sensor", f"there is no sensor {name!r}{hint}")
+        raise problem.error(f"{key}.sensor", no_sensor(name, sensors.ids))
     return np.asarray(sensors.coords[row])
 
 
@@ -325,7 +362,7 @@ def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
     source, drive = problem.physics.source_field, problem.physics.process_noise
-    blocks = [*([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
+    blocks = [*_level(problem, notes), *([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
     noise = None if drive is None else drive.build(length)
     prior = problem.prior.build(space.rank, length)
     laws = {
@@ -334,16 +371,44 @@ def _model(
         "physics.source_field": None if source is None else source.law(source.std, length),
     }
     notes += [_extent(key, law, space.dimension, problem.domain.unit) for key, law in laws.items() if law is not None]
-    if "mean" not in problem.prior.model_fields_set:
+    if problem.physics.level is None and "mean" not in problem.prior.model_fields_set:
         notes.append(f"prior.mean was not given: 0 {problem.field.unit}.")
+    added = _new_sensor(problem, sensors, notes)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with problem.blaming("physics"):
-            model = Model(space, prior, process_noise=noise, blocks=blocks, start=0.0, check="later")
+
+            def stated(*more: Block) -> Model:
+                every = [*blocks, *more]
+                return Model(space, prior, process_noise=noise, blocks=every, start=0.0, check="later", sensor=added)
+
+            model = stated()
+            used = np.flatnonzero(sensors.used)
+            names, places = [sensors.ids[i] for i in used], sensors.coords[used]
+            moved = displaced(model, names, places, added.position) if added.position else None
+            model = model if moved is None else stated(moved)
         with problem.blaming("features"):
             adequacy.warn(model.report(), stacklevel=2)
     warned += [str(w.message) for w in caught]
     return model
+
+
+def _level(problem: Problem, notes: list[str]) -> list[Block]:
+    """The level of the whole field, where there is one; what is believed of its mean belongs there."""
+    given = problem.physics.level
+    if given is None:
+        return []
+    if problem.prior.mean != 0.0:
+        raise problem.error(
+            "prior.mean",
+            "is what the field departs from the level by, which is 0 beside physics.level; give it as level.mean.",
+        )
+    if "mean" not in given.model_fields_set:
+        notes.append(f"physics.level.mean was not given: 0 {problem.field.unit}.")
+    if problem.physics.reaction <= 0.0:
+        notes.append("physics.level: without a physics.reaction departures from it do not relax towards it.")
+    unknown = given.build()
+    return [Level((unknown.mean, unknown.std), unknown.process)]
 
 
 def _extent(key: str, law: Sobolev, dimension: int, unit: str) -> str:
@@ -356,13 +421,27 @@ def _extent(key: str, law: Sobolev, dimension: int, unit: str) -> str:
     return f"{key}: {reach}; length {length:.3g} {unit}."
 
 
+def _new_sensor(problem: Problem, sensors: SensorTable, notes: list[str]) -> NewSensor:
+    """What a sensor would add to the field at a new place: what the middle one of those there are adds."""
+    given, unit, used = problem.sensors, problem.field.unit, sensors.used
+    noise, offset = (float(np.median(values[used])) for values in (sensors.noise_std, sensors.offset_std))
+    made = {"noise": given.noise, "offset": given.offset, "place_std": given.place_std}
+    shares = {"noise": given.usual_noise, "offset": given.usual_offset, "place_std": given.usual_place}
+    silent = [f"{key} {shares[key]:.3g} {unit}" for key, value in made.items() if value is None and shares[key]]
+    if given.accuracy is not None and silent:
+        forgets = given.offset_drift is None and given.offset_memory is None
+        memory = "; offsets forget over two years" if forgets else ""
+        notes.append(f"sensors.accuracy, {given.accuracy:.3g} {unit}, stands for: {', '.join(silent)}{memory}.")
+    return NewSensor(noise, offset, given.usual_place or 0.0, given.position_std or 0.0)
+
+
 def _offsets(problem: Problem, sensors: SensorTable) -> list[Block]:
     """One block for each size of offset; all are called offset, numbered where there are several."""
-    drift, per = problem.sensors.offset_drift, problem.sensors.offset_per or 1.0
-    process: Process = Fixed() if drift is None else RandomWalk(drift / math.sqrt(per))
-    sizes = sorted({float(s) for s in sensors.offset_std[sensors.inside] if s > 0.0})
+    years = _TWO_YEARS_NS / problem.units.nanoseconds(problem.time.unit)
+    sizes = sorted({float(s) for s in sensors.offset_std[sensors.used] if s > 0.0})
     blocks: list[Block] = []
     for k, size in enumerate(sizes):
-        names = [sensors.ids[i] for i in np.flatnonzero(sensors.inside & (sensors.offset_std == size))]
+        names = [sensors.ids[i] for i in np.flatnonzero(sensors.used & (sensors.offset_std == size))]
+        process = problem.sensors.offset_process(size, years)
         blocks.append(SensorOffset(names, size, process, name="offset" if len(sizes) == 1 else f"offset {k + 1}"))
     return blocks

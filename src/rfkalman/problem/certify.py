@@ -53,9 +53,11 @@ def certify_problem(
     setup = problem.build() if setup is None else setup
     space, model = setup.space, setup.model
     r = space.rank
-    rows = np.flatnonzero(setup.sensors.inside)
+    rows = np.flatnonzero(setup.sensors.used)
     if rows.size == 0:
-        raise ValueRangeError("no sensor lies inside the domain; `rfkalman check` names them.")
+        raise ValueRangeError(
+            "no sensor is used: all lie outside the domain or are held out; `rfkalman check` names them."
+        )
     dt = 1.0 if setup.clock.step_ns is None else setup.clock.step_ns / setup.clock.unit_ns
     times: FloatArray = model.start + dt * np.arange(n_analyses, dtype=np.float64)
     sensors, noise = setup.functional(rows), setup.sensors.noise_std[rows]
@@ -122,7 +124,7 @@ def _stand_ins(setup: Setup, sensors: Functional, times: FloatArray, dt: float, 
         readings=tuple(H @ z for z in fields),
         source=f"{K} fields drawn from your prior",
         unlike=-math.expm1(math.log(UNSURE) / K),
-        noise=(setup.sensors.noise_std[setup.sensors.inside],) * times.size,
+        noise=(setup.sensors.noise_std[setup.sensors.used],) * times.size,
         beyond=None if law is None else np.array([np.square(law.columns(t)).sum() for t in times.tolist()]),
     )
 

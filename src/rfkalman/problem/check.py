@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
 from ..core.show import Told
 from ..filters import kalman
 from ..job import Setup
 from ..model.adequacy import ModelReport
+from ..model.field import Field
+from ..model.sensors import NewSensor
 from .rehearse import facts, rehearse_problem, sentences
 from .schedule import DataReport, Schedule, scheduled
 
@@ -86,6 +89,8 @@ class CheckReport(Told):
     labels: dict[str, Any]
     model: ModelReport  #: how much of the prior the space holds, and how far it follows the equation
     added: tuple[str, ...]  #: to the features, and why
+    bands: dict[str, Any]  #: what the standard deviation of a reading at a new place is made of; its ``words``
+    held_out: tuple[str, ...]  #: sensors that are never used
     rehearsal: dict[str, Any] | None  #: of a few fields drawn from the problem; its ``words``, and what it cost
 
     @property
@@ -115,6 +120,9 @@ class CheckReport(Told):
             f"{self.std_before:.3g} -> {self.std_after:.3g} {unit} ({100 * self.observability:.0f} % of the variance "
             f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})",
         ]
+        lines += [f"  bands: {text}" for text in self.bands["words"]]
+        if self.held_out:
+            lines.append(f"  held out, never used: {', '.join(self.held_out)}")
         if self.rehearsal is not None:
             lines += [f"  rehearsal: {text}" for text in self.rehearsal["words"]]
         for u in self.unknowns:
@@ -128,6 +136,7 @@ class CheckReport(Told):
                 "missing": d.missing,
                 "out of range": d.out_of_range,
                 "before the start": d.before_start,
+                "held out": d.held_out,
                 "duplicate": d.duplicate,
                 "far ahead of all others": d.far_ahead,
                 "lines not understood": sum(d.rejected.values()),
@@ -187,6 +196,7 @@ def check(
         labels=asdict(setup.labels),
         model=setup.model.report(),
         added=setup.space.added,
+        held_out=tuple(name for name, apart in zip(setup.sensors.ids, setup.sensors.held_out, strict=True) if apart),
         rehearsal=_rehearsal(setup, schedule) if rehearsal else None,
         **_recursion(setup, schedule),
     )
@@ -226,11 +236,63 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
         "std_start": math.sqrt(model.field(model.initial, model.start).total_variance()),
         "std_before": math.sqrt(all_before),
         "std_after": math.sqrt(all_after),
+        "bands": _bands(setup, with_data, x),
         "unknowns": tuple(
             UnknownOutlook(name, r.mean.size, *(float(f(r.identified)) for f in (np.min, np.mean, np.max)))
             for name, r in model.unknowns(seen, t).items()
         ),
     }
+
+
+def _bands(setup: Setup, field: Field, x: FloatArray) -> dict[str, Any]:
+    """What a reading of a new sensor at places would be known to, and of what that is made: medians over the places."""
+    sensor, labels, unit = setup.model.sensor or NewSensor(), setup.labels, setup.labels.unit
+    # Without values that were read the mean is that of the prior: the gradient is that of offsets of position.
+    moved = next((np.diagonal(b.initial_root) for b in setup.model.blocks if b.name == "position"), np.zeros(1))
+    typical = float(np.median(moved)) / (sensor.position or 1.0)
+    std = field.std(x)
+    found: dict[str, Any] = {
+        "field_contains": list(field.contains),
+        "field": float(np.median(std)),
+        **asdict(sensor),
+        "gradient": typical,
+        "reading": float(np.median(np.hypot(std, sensor.std(np.array([typical]))))),
+    }
+    process = _offset_process(setup)
+    parts = [
+        f"the field {found['field']:.2g}",
+        f"noise {sensor.noise:.2g}",
+        f"offset {sensor.offset:.2g}{process}" if sensor.offset else "no offset",
+    ]
+    if sensor.place:
+        parts.append(f"what a place has of its own {sensor.place:.2g}")
+    if sensor.position:
+        error = (
+            f"{sensor.position:.2g} {labels.length_unit} times a gradient of {typical:.2g} {unit}/{labels.length_unit}"
+        )
+        parts.append(f"position {sensor.position * typical:.2g} ({error})")
+    words = [
+        f"std of the field contains: {setup.std_contains}",
+        f"a sensor at a new place would read within {found['reading']:.2g} {unit} (std, the middle of many places): "
+        f"{', '.join(parts)}",
+    ]
+    if not sensor.place:
+        words.append(
+            "nothing is said of how far a new place departs from a smooth field: give sensors.place_std, or what a "
+            "data sheet says (sensors.accuracy)"
+        )
+    return {**found, "words": words}
+
+
+def _offset_process(setup: Setup) -> str:
+    """How offsets move, in words."""
+    block = next((block for block in setup.model.blocks if block.sensors and block.name != "position"), None)
+    if block is None:
+        return ""
+    rate = -float(block.drift[0, 0])
+    if rate > 0.0:
+        return f" (forgets over {1.0 / rate:.3g} {setup.labels.time_unit})"
+    return " (drifts)" if block.noise_root.size else " (constant)"
 
 
 def _rehearsal(setup: Setup, schedule: Schedule) -> dict[str, Any]:
@@ -301,7 +363,7 @@ def _about_data(setup: Setup, d: DataReport) -> Iterator[Finding]:
         (0 if much else d.out_of_range, note, "input.range", "{n} readings are out of range."),
         (d.before_start, warn, "time.start", "{n} readings are older than the start and will not be used."),
         (d.conflicts, warn, "input", "{n} readings contradict another of the same sensor and time; the first counts."),
-        (d.duplicate, note, "input", "{n} readings repeat a sensor in a batch; the first is taken."),
+        (d.duplicate, note, "input", "{n} readings repeat a sensor in a batch; the nearest to its time is taken."),
         (
             d.far_ahead,
             warn,

@@ -18,8 +18,9 @@ import tomli_w
 from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from ..core.errors import Complaint, ProblemError, RFKalmanError
+from ..core.errors import Complaint, ProblemError, RFKalmanError, ValueRangeError
 from ..core.show import Shown
+from .learnt import Learning, is_learnable
 from .schema import (
     DomainSection,
     Features,
@@ -32,7 +33,7 @@ from .schema import (
     Series,
     TimeSection,
 )
-from .section import LIMITS, Key, Section, dotted, must
+from .section import LIMITS, Key, Learnt, Section, dotted, must
 from .units import LARGEST, Units
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ _SENTENCES = {
 }
 
 
-#: Keys of ``features`` that came after the first stores.
-_LATER = ("held", "enrich")
+#: Keys that came after the first stores, by section, and that have a value where a file is silent about them.
+_LATER = {"features": ("held", "enrich"), "sensors": ("hold_out",)}
 _PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 #: A key, or the name of a table, with more parts than any key of a problem has.
 _MANY_PARTS = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{LIMITS['key_parts']},}}+")
@@ -189,8 +190,14 @@ class Problem(Shown, Section):
         Titles, input files and the output section are left out: they may change between runs. So are keys that came
         later, where they have their defaults: a file that is silent about them has the form that it always had.
         """
-        silent = {name for name in _LATER if getattr(self.features, name) == Features.model_fields[name].default}
-        left_out: Any = {"title": True, "output": True, "input": {"files"}, "features": silent}
+        left_out: Any = {"title": True, "output": True, "input": {"files"}}
+        for section, names in _LATER.items():
+            given = getattr(self, section)
+            left_out[section] = {
+                name
+                for name in names
+                if getattr(given, name) == type(given).model_fields[name].get_default(call_default_factory=True)
+            }
         tables = self.model_dump(mode="python", exclude=left_out)
         return tomli_w.dumps(_pruned(tables, sorted))
 
@@ -232,6 +239,26 @@ class Problem(Shown, Section):
         return isinstance(other, Problem) and self.as_dict() == other.as_dict()
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def learnt(self) -> dict[Key, Learning]:
+        """What is to be learnt, by key, without the scales that are left to the readings."""
+        return dict(self._conversion.learnt)
+
+    @property
+    def scales(self) -> dict[Key, str]:
+        """The keys whose scale is left to the readings, ``"auto"``, and the kind of each."""
+        return dict(self._conversion.scales)
+
+    def with_values(self, values: Mapping[Key, Any]) -> Self:
+        """The same problem with other values under some keys."""
+        tables = self.as_dict()
+        for at, value in values.items():
+            place: Any = tables
+            for part in at[:-1]:
+                place = place[part]
+            place[at[-1]] = value
+        return type(self).from_dict(tables, folder=self._folder, file=self._file)
 
     @property
     def file(self) -> str:
@@ -294,11 +321,14 @@ class Problem(Shown, Section):
 
     # -- using --------------------------------------------------------------------------------------------------------
 
-    def build(self) -> Setup:
-        """The model, its sensors, clock and plans; takes seconds, and says what it chose in ``notes``."""
+    def build(self, readings: Any = True) -> Setup:
+        """The model, its sensors, clock and plans; takes seconds, and says what it chose in ``notes``.
+
+        ``readings`` are asked for scales that are left to them; by default the files of ``input.files``.
+        """
         from .build import build
 
-        return build(self)
+        return build(self, readings)
 
     def run(
         self,
@@ -387,6 +417,10 @@ class _Conversion:
         self.complaints: list[Complaint] = []
         self.numbers: dict[str, float] = {}
         self.files: list[tuple[str, str]] = []
+        #: What is to be learnt: the guess in the units of the problem, its factor, and its knots.
+        self.learnt: dict[Key, Learning] = {}
+        #: Scales that the readings are asked for, and their kinds.
+        self.scales: dict[Key, str] = {}
         self._wrong = {"length", "time", "field", "capacity"}
         given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
         for name, section, key in (
@@ -396,7 +430,8 @@ class _Conversion:
             ("capacity", "physics", "capacity"),
         ):
             if section in sections:
-                alone: dict[str, Any] = {name: getattr(sections[section], key)}
+                given_value = getattr(sections[section], key)
+                alone: dict[str, Any] = {name: getattr(given_value, "guess", given_value)}
                 with self._complaining(f"{section}.{key}"):
                     Units(**alone)
                     given |= alone
@@ -418,6 +453,18 @@ class _Conversion:
         """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
         key, units = dotted(at), self.units
         unit = {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}
+        if isinstance(value, Learnt):
+            number = math.nan
+            with self._complaining(f"{key}.guess"):
+                if kind == "file" or kind.startswith("unit of ") or not is_learnable(at):
+                    raise ValueRangeError("this value cannot be learnt; give it.")
+                number = units.capacity if at == ("physics", "capacity") else self._converted(at, value.guess, kind)
+                self.learnt[at] = Learning(number, value.factor, value.knots)
+            return number
+        if value == "auto" and is_learnable(at):
+            # In the unit of the problem; what it is the readings say when the model is built.
+            self.scales[at] = kind
+            return self.numbers.setdefault(key, 1.0)
         if isinstance(value, Series):
             self.files.append((f"{key}.file", value.file))
         elif kind == "file":

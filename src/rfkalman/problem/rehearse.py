@@ -61,7 +61,7 @@ def draw(setup: Setup, trial: Rehearsal, target: Path) -> Path:
     """Write a picture of where and when the bands fail (extra ``plot``)."""
     labels = setup.labels
     figure = trial.plot(
-        sensors=setup.sensors.coords[setup.sensors.inside],
+        sensors=setup.sensors.coords[setup.sensors.used],
         axes=labels.axes,
         length_unit=pretty_unit(labels.length_unit),
         time_unit=pretty_unit(labels.time_unit),

@@ -42,6 +42,7 @@ class DataReport:
     missing: int
     out_of_range: int
     before_start: int
+    held_out: int
     duplicate: int
     conflicts: int
     far_ahead: int
@@ -82,7 +83,7 @@ def scheduled(setup: Setup, readings: Any, batches: int) -> tuple[Schedule, Data
         if times.size:
             pieces = np.split(row, first[1:])[:batches]
             return [(float(t), rows) for t, rows in zip(setup.clock.to_model(times), pieces, strict=False)], data
-    step, rows = setup.clock.step_ns, np.flatnonzero(setup.sensors.inside)
+    step, rows = setup.clock.step_ns, np.flatnonzero(setup.sensors.used)
     spacing = 1.0 if step is None else step / setup.clock.unit_ns
     return [(spacing * (k + 1), rows) for k in range(batches)], data
 
@@ -110,9 +111,14 @@ def _chunks(setup: Setup, readings: Any) -> Iterator[tuple[str, Chunk]]:
 
 
 def readings_of(
-    setup: Setup, readings: Any = True, *, since_ns: int | None = None, until_ns: int | None = None
+    setup: Setup,
+    readings: Any = True,
+    *,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+    held_out: bool = False,
 ) -> Readings:
-    """The usable readings of a problem, in the order of time.
+    """The usable readings of a problem, in the order of time; or those of the sensors that are held out.
 
     Parameters
     ----------
@@ -121,18 +127,21 @@ def readings_of(
         ``True`` for the files of the input section; a path or several, a DataFrame or a dict of arrays.
     since_ns, until_ns : int, optional
         The first and the last batch that are wanted, in UTC nanoseconds.
+    held_out : bool
+        Instead: what the sensors of ``sensors.hold_out`` read, and nobody may use.
     """
-    _, (times, first, row, value) = _looked_through(setup, readings)
+    sensors, code = setup.sensors, Status.HELD_OUT if held_out else Status.WAITING
+    _, (times, first, row, value) = _looked_through(setup, readings, code)
     low = 0 if since_ns is None else int(np.searchsorted(times, since_ns, side="left"))
     high = times.size if until_ns is None else int(np.searchsorted(times, until_ns, side="right"))
-    inside = np.flatnonzero(setup.sensors.inside)
-    number = np.full(setup.sensors.n, -1)
-    number[inside] = np.arange(inside.size)
+    chosen = np.flatnonzero(sensors.inside & sensors.held_out if held_out else sensors.used)
+    number = np.full(sensors.n, -1)
+    number[chosen] = np.arange(chosen.size)
     ends = np.append(first, row.size)[low : max(low, high) + 1]
     part = slice(int(ends[0]), int(ends[-1])) if times.size else slice(0)
     return Readings(
-        setup.functional(inside),
-        setup.sensors.noise_std[inside],
+        setup.functional(chosen),
+        sensors.noise_std[chosen],
         setup.clock.to_model(times[low:high]),
         ends - ends[0] if times.size else np.zeros(1, dtype=np.int64),
         number[row[part]],
@@ -140,8 +149,13 @@ def readings_of(
     )
 
 
-def _looked_through(setup: Setup, readings: Any) -> tuple[DataReport, tuple[NDArray[Any], ...]]:
-    """What the readings hold; the times of their batches, where each begins, and sensor and value of each reading."""
+def _looked_through(
+    setup: Setup, readings: Any, code: int = Status.WAITING
+) -> tuple[DataReport, tuple[NDArray[Any], ...]]:
+    """What the readings hold; the times of their batches, where each begins, and sensor and value of each reading.
+
+    Of those to which the judge gives a status: by default those that can be used.
+    """
     sensors, clock, judge = setup.sensors, setup.clock, setup.judge
     counts: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
@@ -169,11 +183,12 @@ def _looked_through(setup: Setup, readings: Any) -> tuple[DataReport, tuple[NDAr
         counts.update({STATUSES[code]: int(k) for code, k in zip(codes, n, strict=True)})
         counts["before the start"] += found.reason.count(Reason.BEFORE)
         counts["out of order"] += int((ahead > chunk.time_ns).sum())
-        rest = found.status == Status.WAITING
+        rest = found.status == code
         counts["too late"] += int(watermark.take(row[rest], found.batch[rest], judge).sum())
         kept.append((found.batch[rest], row[rest], chunk.time_ns[rest], chunk.value[rest]))
     when, row, at, value = (np.concatenate(column) for column in zip(*kept, strict=True))
-    order = np.lexsort((at, row, when))
+    # Of several readings of a sensor in a batch the one that a run keeps comes first: see Judge.select.
+    order = np.lexsort((at, np.abs(at - when), row, when))
     when, row, at, value = when[order], row[order], at[order], value[order]
     again = np.zeros(when.size, dtype=np.bool_)
     again[1:] = (np.diff(when) == 0) & (np.diff(row) == 0)
@@ -190,6 +205,7 @@ def _looked_through(setup: Setup, readings: Any) -> tuple[DataReport, tuple[NDAr
         missing=counts["missing"],
         out_of_range=counts["out of range"],
         before_start=counts["before the start"],
+        held_out=counts["held out"],
         duplicate=int(again.sum()),
         conflicts=conflicts,
         far_ahead=int(when.size - far),

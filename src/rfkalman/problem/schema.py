@@ -23,7 +23,7 @@ from ..model.priors import FromFunction, Prior, Sobolev, isotropic, reach_per_le
 from ..model.unknowns import SourceField
 from ..physics import coefficients, conditions
 from ..physics.sources import Bump, Source
-from ..statespace.processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from ..statespace.processes import Fixed, Harmonic, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk, Sum
 from .section import (
     LIMITS,
     Change,
@@ -32,9 +32,11 @@ from .section import (
     Diffusivity,
     Dim,
     Duration,
+    Error,
     FieldValue,
     File,
     Key,
+    Learnt,
     Length,
     Moment,
     Name,
@@ -46,6 +48,7 @@ from .section import (
     Spread,
     Text,
     Width,
+    is_learnt,
     listed,
     must,
     several,
@@ -104,6 +107,16 @@ class Series(Written):
 SpreadAround = Annotated[float, Quantity("@ spread")]
 
 
+class Cycle(Section):
+    """A cycle of known period in a value that is estimated: a day, a year."""
+
+    period: Duration = Field(description="After which it repeats itself.")
+    std: SpreadAround = Field(description="Standard deviation of its part in the value: 0.7 of its amplitude.")
+    memory: Duration | None = Field(
+        None, description="Time over which amplitude and phase are forgotten; without it they stay as they are."
+    )
+
+
 class UnknownValue(Section):
     """A value to be estimated with the field."""
 
@@ -125,6 +138,10 @@ class UnknownValue(Section):
     length: Width | None = Field(
         None, description="Along a boundary part: correlation length; without it one common value."
     )
+    # None, not an empty list: the canonical form of files that are silent about it is as it was.
+    cycles: Annotated[list[Cycle], Field(min_length=1, max_length=LIMITS["cycles"])] | None = Field(
+        None, description="Cycles that are added to the process: a daily one, a yearly one."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -140,11 +157,26 @@ class UnknownValue(Section):
     def of(unknown: conditions.Unknown) -> dict[str, Any]:
         """The table of an unknown of the library."""
         process: Any = unknown.process
+        cycles = None
+        if isinstance(process, Sum):
+            process, *rest = process.parts
+            cycles = [{key: getattr(cycle, key, None) for key in Cycle.model_fields} for cycle in rest]
+            if not all(isinstance(cycle, Harmonic) for cycle in rest):
+                raise ValueError("a problem file adds cycles (Harmonic) to a process, nothing else")
+        if isinstance(process, Harmonic):
+            raise ValueError("a cycle alone has no form in a problem file; add it to another: Fixed() + Harmonic(...)")
         name = next(name for name, (kind, *_) in _PROCESSES.items() if isinstance(process, kind))
         keys = {_KEYS[field.name]: getattr(process, field.name) or None for field in fields(process)}
         if isinstance(process, IntegratedRandomWalk):
             keys["change"] = process.std / math.sqrt(3.0)
-        return {"mean": unknown.mean, "std": unknown.std, "process": name, "length": unknown.length, **keys}
+        return {
+            "mean": unknown.mean,
+            "std": unknown.std,
+            "process": name,
+            "length": unknown.length,
+            "cycles": cycles,
+            **keys,
+        }
 
     def build(self) -> conditions.Unknown:
         """The unknown of the library."""
@@ -157,6 +189,8 @@ class UnknownValue(Section):
         elif self.process == "integrated random walk":
             # The variance around the trend is std^2 t^3 / 3; it is change^2 after `per`.
             process = IntegratedRandomWalk(change * math.sqrt(3.0 / per**3), (self.trend or 0.0) / per)
+        for cycle in self.cycles or ():
+            process = process + Harmonic(cycle.std, cycle.period, cycle.memory)
         return conditions.Unknown((self.mean, self.std), process, self.length)
 
 
@@ -185,6 +219,8 @@ def _by_key(table: str, number: str = "number", sequence: str = "number", **mark
     """Tells the branches of a union apart: a table by a key that only it has, one without by ``table``."""
 
     def tag(value: Any) -> str:
+        if isinstance(value, Learnt) or is_learnt(value):
+            return f"<{number}>"
         if isinstance(value, Section):
             return f"<{type(value).__name__}>"
         if isinstance(value, Mapping):
@@ -672,6 +708,9 @@ class Physics(Section):
     sources: list[PointSource] = Field(default_factory=list, max_length=LIMITS["sources"])
     source_field: SourceFieldSection | None = None
     process_noise: ProcessNoise | None = None
+    level: Annotated[UnknownValue | None, Dim("field")] = Field(
+        None, description="A value that the whole field shares and the equation says nothing of; it is estimated."
+    )
 
     def coefficient(self, domain: domains.Domain, axes: Sequence[str]) -> Any:
         """The diffusion as the library takes it: a number, a diagonal matrix or a function of place."""
@@ -699,6 +738,8 @@ class Physics(Section):
         for i, source in enumerate(self.sources):
             if source.name in [other.name for other in self.sources[:i]]:
                 yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
+        if self.level is not None and self.level.length is not None:
+            yield "level.length", "has no meaning here: a level is one value for the whole domain."
         for name in ("source_field", "process_noise"):
             section = getattr(self, name)
             if section is not None:
@@ -771,7 +812,7 @@ class SensorEntry(Section):
     id: Name
     at: Annotated[list[Length], listed] = Field(min_length=1, max_length=3)
     noise: Spread | None = None
-    offset: Spread | None = None
+    offset: Error | None = None
 
 
 class Sensors(Written):
@@ -791,15 +832,30 @@ class Sensors(Written):
         description="[latitude, longitude] in degrees: the first two coordinates are latitude and longitude, taken to "
         "distances east and north of this place.",
     )
+    accuracy: Spread | None = Field(
+        None,
+        description="As a data sheet states it: noise of a tenth of it, offsets of half of it with a memory of two "
+        "years, and a new place that departs by all of it from the field, where these are not given.",
+    )
     noise: Spread | None = Field(None, description="Noise std of every sensor.")
     noise_column: Text | None = Field(None, description="Column of noise stds, in the unit of the field.")
-    offset: Spread | None = Field(
-        None, description="Std of a constant offset of every sensor; without it there is none."
-    )
+    offset: Error | None = Field(None, description="Std of an offset of every sensor; without it there is none.")
     offset_column: Text | None = Field(None, description="Column of offset stds; empty or 0 means none.")
     offset_drift: Spread | None = Field(None, description="Offsets drift by this much (std) within offset_per.")
     offset_per: Duration | None = Field(None, description="By default one time.unit.")
+    offset_memory: Duration | None = Field(
+        None, description="Offsets forget over this time; without it (and without a drift) they are constant."
+    )
+    place_std: Error | None = Field(
+        None, description="How far (std) the field at a place nobody has measured departs from what the map can know."
+    )
+    position_std: Annotated[float, Quantity("distance")] | None = Field(
+        None, description="How well positions are known (std along each axis); times the gradient it is an error."
+    )
     exclude: list[Text] = Field(default_factory=list, description="Sensors that are left out.")
+    hold_out: list[Name] = Field(
+        default_factory=list, description="Sensors whose readings are never used, to judge the estimate by."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -810,6 +866,11 @@ class Sensors(Written):
                 raise ValueError("`origin` goes with `file` and coordinates = [latitude column, longitude column]")
             if not (abs(self.origin[0]) <= 90.0 and abs(self.origin[1]) <= 360.0):
                 raise ValueError("`origin` must be [latitude, longitude] in degrees")
+        if self.offset_drift is not None and self.offset_memory is not None:
+            raise ValueError("give either `offset_drift` (offsets wander off) or `offset_memory` (they forget)")
+        offsets = (self.accuracy, self.offset, self.offset_column, *(entry.offset for entry in self.table))
+        if self.offset_memory is not None and all(given is None for given in offsets):
+            raise ValueError("`offset_memory` needs offsets that could forget: `offset`, `offset_column` or `accuracy`")
         twice = [name for name, count in Counter(entry.id for entry in self.table).items() if count > 1]
         if twice:
             raise ValueError(f"the sensor {min(twice)!r} is listed twice")
@@ -822,16 +883,41 @@ class Sensors(Written):
         for i, entry in enumerate(self.table):
             if len(entry.at) != d:
                 yield f"table[{i}].at", f"has {len(entry.at)} coordinates, but the domain has {d} axes."
-            if entry.noise is None and self.noise is None:
-                yield f"table[{i}].noise", "is needed here, or sensors.noise for all sensors."
-        if self.file is not None and self.noise is None and self.noise_column is None:
-            yield "noise", "is needed (or sensors.noise_column): the noise std of a reading."
+            if entry.noise is None and self.usual_noise is None:
+                yield f"table[{i}].noise", "is needed here, or sensors.noise for all sensors, or sensors.accuracy."
+        if self.file is not None and self.usual_noise is None and self.noise_column is None:
+            yield "noise", "is needed (or sensors.noise_column, or sensors.accuracy): the noise std of a reading."
         if self.coordinates is not None and len(self.coordinates) != d:
             yield "coordinates", f"names {len(self.coordinates)} columns; the domain has {d} axes."
         if self.origin is not None and d < 2:
             yield "origin", "latitude and longitude are two axes; this domain has one."
         if self.origin is None and getattr(domain, "file_unit", None) == "degree":
             yield "origin", "is needed where domain.file_unit is 'degree': [latitude, longitude]."
+
+    @property
+    def usual_noise(self) -> float | None:
+        """Noise of a sensor that states none: ``noise``, or a tenth of the accuracy."""
+        return self._of_accuracy(self.noise, 0.1)
+
+    @property
+    def usual_offset(self) -> float | None:
+        """Offset of a sensor that states none: ``offset``, or half of the accuracy."""
+        return self._of_accuracy(self.offset, 0.5)
+
+    @property
+    def usual_place(self) -> float | None:
+        """How far a new place departs: ``place_std``, or the accuracy."""
+        return self._of_accuracy(self.place_std, 1.0)
+
+    def _of_accuracy(self, given: float | None, share: float) -> float | None:
+        return share * self.accuracy if given is None and self.accuracy is not None else given
+
+    def offset_process(self, std: float, years: float) -> Process:
+        """How an offset of this size moves; ``years`` are two of them, in the unit of time."""
+        if self.offset_drift is not None:
+            return RandomWalk(self.offset_drift / math.sqrt(self.offset_per or 1.0))
+        memory = years if self.offset_memory is None and self.accuracy is not None else self.offset_memory
+        return Fixed() if memory is None else OrnsteinUhlenbeck(std, memory)
 
 
 class TimeSection(Section):

@@ -38,6 +38,7 @@ LIMITS = {
     "features": 4_000,
     "sources": 100,
     "layers": 200,
+    "cycles": 12,
     "files": 10_000,
     "map_times": 10_000,
     "thresholds": 20,
@@ -85,10 +86,14 @@ class Quantity(Dim):
     """A quantity of a kind: a number or a text with a unit, as written; in ``Problem.converted`` a number."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
-        written = core_schema.union_schema([core_schema.float_schema(), core_schema.str_schema()])
-        return core_schema.no_info_before_validator_function(self._written, written)
+        written: list[Any] = [core_schema.float_schema(), core_schema.str_schema()]
+        if not isinstance(self, Guess):
+            written.append(handler.generate_schema(Learnt))
+        return core_schema.no_info_before_validator_function(self._written, core_schema.union_schema(written))
 
-    def _written(self, value: Any) -> float | str:
+    def _written(self, value: Any) -> Any:
+        if not isinstance(self, Guess) and (isinstance(value, Learnt) or is_learnt(value)):
+            return value if isinstance(value, Learnt) else Learnt.model_validate(value)
         if isinstance(value, str) and value.strip() and len(value) <= 80:
             return value
         if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -98,12 +103,22 @@ class Quantity(Dim):
         return float(value)
 
 
+class Guess(Quantity):
+    """A quantity that cannot itself be learnt."""
+
+
+def is_learnt(value: Any) -> bool:
+    """Whether a table says that its value is learnt."""
+    return isinstance(value, Mapping) and "guess" in value
+
+
 Number = Annotated[float, Quantity("")]
 Length = Annotated[float, Quantity("length")]
 Width = Annotated[float, Quantity("width")]
 Duration = Annotated[float, Quantity("duration")]
 FieldValue = Annotated[float, Quantity("field")]
 Spread = Annotated[float, Quantity("spread")]
+Error = Annotated[float, Quantity("error")]
 Diffusivity = Annotated[float, Quantity("diffusivity")]
 
 
@@ -221,6 +236,22 @@ class Section(BaseModel):
             own = kind.replace("@", around)
             found[name] = _replaced(getattr(self, name), change, (*at, name), own, own or around)
         return type(self).model_construct(self.model_fields_set, **found)
+
+
+class Learnt(Section):
+    """A value that `rfkalman fit` learns; until then, and as the centre of its prior, the guess stands for it."""
+
+    guess: Annotated[float, Guess("@")] = Field(description="The value as far as it is known; '?' is to be filled in.")
+    factor: Annotated[float, Field(gt=1.0, le=1000.0)] = Field(
+        2.0, description="How far off the guess may be, either way, as a factor (one standard deviation)."
+    )
+    knots: Annotated[int, Field(ge=1, le=8, strict=True)] = Field(
+        1, description="A diffusion along a line: so many values, from the first sensor to the last, log-linear."
+    )
+
+    def replaced(self, change: Change, at: Key, around: str = "") -> Any:
+        """What becomes of a value that is learnt, as one of the kind of its key."""
+        return change(at, self, around)
 
 
 def _kind(*hints: Any) -> str:

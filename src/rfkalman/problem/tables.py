@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,16 +62,28 @@ class Columns:
             raise ProblemError(self.wrong, problem.file)
 
 
-def read_columns(problem: Problem, key: str, path: Path, given: Written, wanted: Sequence[str], limit: int) -> Columns:
-    """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once."""
-    form = TableFormat(**given.written())
-    found = Columns(key, path, form.decimal, {name: [] for name in wanted})
+def read_columns(
+    problem: Problem,
+    key: str,
+    path: Path,
+    given: Written | None,
+    columns: Sequence[str] | Callable[[list[str]], Sequence[str]],
+    limit: int,
+) -> Columns:
+    """Columns of a CSV file or of a sheet; errors name the key that asked for the file, all that is wrong at once.
+
+    Which ones may be a function of those that there are.
+    """
+    form = TableFormat(**({} if given is None else given.written()))
+    found = Columns(key, path, form.decimal, {})
     try:
         mark = _delimiter(path, form.names_line)
         lines = cut_lines(path, delimiter=mark, encoding=form.encoding, sheet=form.sheet, decimal=form.decimal)
         header = next((trimmed(cells) for line, cells in lines if line == form.names_line), [])
         if not header:
             raise problem.error(key, f"{path.name} has no column names on line {form.names_line}.")
+        wanted = columns(header) if callable(columns) else columns
+        found.texts.update({name: [] for name in wanted})
         shown = f"its columns are {', '.join(header)[:200]}."
         absent = [f"{path.name} has no column {name!r}; {shown}" for name in wanted if name not in header]
         if absent:
@@ -123,19 +136,30 @@ def read_sensors(problem: Problem, *, everything: bool = False) -> SensorTable:
     sensors = problem.sensors
     if sensors.file is None:
         ids, coords = tuple(entry.id for entry in sensors.table), np.array([entry.at for entry in sensors.table])
-        noise = np.array([sensors.noise if entry.noise is None else entry.noise for entry in sensors.table])
-        offset = np.array([entry.offset or sensors.offset or 0.0 for entry in sensors.table])
+        usual, none = sensors.usual_noise, sensors.usual_offset or 0.0
+        noise = np.array([usual if entry.noise is None else entry.noise for entry in sensors.table])
+        offset = np.array([none if entry.offset is None else entry.offset for entry in sensors.table])
     else:
         ids, coords, noise, offset = _sensor_file(problem)
-    known, excluded = set(ids), set(sensors.exclude)
-    for name in sensors.exclude:
-        if name not in known:
-            raise problem.error("sensors.exclude", f"there is no sensor {name!r} to leave out.")
+    known, excluded, apart = set(ids), set(sensors.exclude), set(sensors.hold_out)
+    for key, names in (("exclude", sensors.exclude), ("hold_out", sensors.hold_out)):
+        for name in names:
+            if name not in known:
+                raise problem.error(f"sensors.{key}", no_sensor(name, ids))
+    if excluded & apart:
+        name = min(excluded & apart)
+        raise problem.error("sensors.hold_out", f"{name!r} is left out (sensors.exclude), so it can judge nothing.")
     keep = [i for i, name in enumerate(ids) if everything or name not in excluded]
-    if not keep:
+    if not known - excluded - apart:
         raise problem.error("sensors", "no sensor is left.")
-    inside = np.ones(len(keep), dtype=np.bool_)
-    return SensorTable(tuple(ids[i] for i in keep), coords[keep], noise[keep], inside, offset[keep])
+    inside, held_out = np.ones(len(keep), dtype=np.bool_), np.array([ids[i] in apart for i in keep], dtype=np.bool_)
+    return SensorTable(tuple(ids[i] for i in keep), coords[keep], noise[keep], inside, offset[keep], held_out)
+
+
+def no_sensor(name: str, ids: Sequence[str]) -> str:
+    """That there is no sensor of this name, and which was meant."""
+    near = difflib.get_close_matches(name, ids, n=1)
+    return f"there is no sensor {name!r}{f'; did you mean {near[0]!r}?' if near else '.'}"
 
 
 def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatArray, FloatArray]:
@@ -152,9 +176,9 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
             table.complain(line, f": the sensor {name!r} is listed twice (first on line {seen[name]}).")
         seen.setdefault(name, line)
     coords = np.stack([table.floats(name) for name in axes], axis=1)
-    common = math.nan if sensors.noise is None else sensors.noise
+    common = math.nan if sensors.usual_noise is None else sensors.usual_noise
     noise = table.floats(sensors.noise_column, "sensors.noise_column", common)
-    none = 0.0 if sensors.offset_column else sensors.offset or 0.0
+    none = 0.0 if sensors.offset_column else sensors.usual_offset or 0.0
     offset = table.floats(sensors.offset_column, "sensors.offset_column", none)
     for line, name, sigma, shift in zip(table.lines, ids, noise, offset, strict=True):
         if sigma <= 0.0:
@@ -164,12 +188,12 @@ def _sensor_file(problem: Problem) -> tuple[tuple[str, ...], FloatArray, FloatAr
             key, text = "sensors.offset_column", f"the offset std of {name!r} must not be negative; got {shift:g}."
             table.complain(line, f": {text}", key)
     if not table.wrong:
-        coords = _placed(problem, coords, ids, table.wrong)
+        coords = placed(problem, coords, ids, table.wrong)
     table.require_right(problem)
     return ids, coords, noise, offset
 
 
-def _placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
+def placed(problem: Problem, coords: FloatArray, ids: Sequence[str], wrong: list[Complaint]) -> FloatArray:
     """Coordinates as the table gives them -> in the unit of the problem, projected where they are degrees."""
     sensors = problem.sensors
     factor = _factor(problem, sensors.unit)

@@ -92,6 +92,8 @@ DIMENSIONS: dict[str, _Kind] = {
     "field": _Kind("a value of the field", {"field": 1}, absolute=True),
     "limit": _Kind("a value of the field", {"field": 1}, absolute=True, infinite=True),
     "spread": _Kind("a spread (a difference) of the field", {"field": 1}, sign="positive"),
+    "error": _Kind("a spread (a difference) of the field", {"field": 1}, sign="not negative"),
+    "distance": _Kind("a length", {"length": 1}, "2 cm", "not negative"),
     "diffusivity": _Kind("a diffusivity", {"length": 2, "time": -1, "capacity": 1}, "0.3 mm2/s", "positive"),
     "velocity": _Kind("a velocity", {"length": 1, "time": -1}, "2 m/s"),
     "reaction": _Kind("a rate", {"time": -1}, "0.1 1/d"),
@@ -152,7 +154,8 @@ def _parsed(text: str) -> Any:
         raise ValueRangeError(f"{text!r:.60} is not a unit that is known{hint}") from error
 
 
-def _split(text: str) -> tuple[float, str]:
+def split(text: str) -> tuple[float, str]:
+    """The number of a quantity and its unit, as they are written."""
     cleaned = text.strip()
     found = _NUMBER.match(cleaned)
     if not cleaned or len(cleaned) > _LONGEST or found is None:
@@ -210,7 +213,7 @@ class Units:
             raise ValueRangeError(f"{field!r} is a unit of electricity; did you mean 'deg{field.strip()}'?")
         zero, one = (registry().Quantity(number, _parsed(field)) for number in (0.0, 1.0))
         self._field, per = zero.units, _measuring("length", length, "m")
-        value, unit = _split(capacity) if isinstance(capacity, str) else (float(capacity), "")
+        value, unit = split(capacity) if isinstance(capacity, str) else (float(capacity), "")
         if not 1.0 / LARGEST <= value <= LARGEST:
             raise ValueRangeError(f"a capacity must be positive, up to {LARGEST:g}; got {capacity!r:.60}.")
         self.capacity = value
@@ -264,7 +267,7 @@ class Units:
 
     def _measured(self, given: str, kind: str) -> float:
         """A number with a unit in the unit of its kind; without one it is in that already."""
-        k, target, (number, text) = DIMENSIONS[kind], self.unit(kind), _split(given)
+        k, target, (number, text) = DIMENSIONS[kind], self.unit(kind), split(given)
         if not text:
             return number
         quantity, zero = (registry().Quantity(value, _parsed(text)) for value in (number, 0.0))

@@ -49,7 +49,7 @@ class View:
             tuple(for_figure(name, 20) for name in names.axes),
         )
         self.domain: Domain = setup.space.pde.domain
-        self.places = setup.sensors.coords[setup.sensors.inside]
+        self.places = setup.sensors.coords[setup.sensors.used]
         self.artist = Artist(labels, self.when, self.level, self.places, self.analyses)
         self.counts, self.arrived = _steady_counts(record)
         self.sensors = sensor_rows(record, setup, self.level)

@@ -101,7 +101,7 @@ def field_section(view: View) -> Content:
     frame, values = view.last.frames[0], view.setup.output.thresholds
     readings = None
     if len(view.analyses):
-        readings = np.array([row.last for row in view.sensors], dtype=np.float64)[view.setup.sensors.inside]
+        readings = np.array([row.last for row in view.sensors], dtype=np.float64)[view.setup.sensors.used]
     (pictures,) = view.artist.fields(view.last, [_alts(view, frame)], SHARP, readings=readings, numbered=True)
     named = {amount(given(value), view.unit): value for value in values[:THRESHOLDS]}
     return {
@@ -203,6 +203,8 @@ def _flag(view: View, row: SensorRow) -> str:
     """What the table points out about a sensor."""
     if not view.setup.sensors.inside[row.row]:
         return "outside the domain, never used"
+    if view.setup.sensors.held_out[row.row]:
+        return "held out, never used"
     if not row.n:
         return "sent nothing"
     if row.n_band >= FEW and abs(row.excess) > POINTED_OUT:
@@ -260,8 +262,9 @@ def _offsets(view: View, measure: Measure, block: Any, report: Any) -> tuple[Pic
     mean, std = (measure.factor * np.asarray(values)[: len(ids)] for values in (report.mean, report.std))
     alt = f"Offsets of {len(ids)} sensors at {view.when.short(view.at)} with their {level} bands."
     names = ["" if row is None else str(row + 1) for row in rows]
-    drawn = view.artist.offsets(mean, std, names, for_figure(with_unit("offset", measure.unit)), alt)
-    about = f"Offsets of sensors at {view.when(view.at)}, with {level} bands; numbers are those of the sensor table."
+    drawn = view.artist.offsets(mean, std, names, for_figure(with_unit(measure.title, measure.unit)), alt)
+    what = f"{'Errors of position' if block.name == 'position' else 'Offsets'} of sensors"
+    about = f"{what} at {view.when(view.at)}, with {level} bands; numbers are those of the sensor table."
     return drawn, "", about
 
 
@@ -281,7 +284,7 @@ def _through_time(
 
 def _value_titles(measure: Measure, block: Any, n: int) -> list[str]:
     if block.sensors:
-        return [f"offset of sensor {name}" for name in block.sensors]
+        return [f"{measure.title} of sensor {name}" for name in block.sensors]
     if n == 1:
         return [measure.title]
     return [f"{measure.title}, pattern {i + 1} of {n}" for i in range(n)]

@@ -226,7 +226,9 @@ def unknown_measures(setup: Setup) -> dict[str, Measure]:
 def _measure(setup: Setup, block: BoundBlock) -> Measure:
     physics, name, field_unit = setup.problem.physics, block.name, pretty_unit(setup.labels.unit)
     if block.sensors:
-        return Measure("offset", field_unit)
+        return Measure("error of position" if name == "position" else "offset", field_unit)
+    if physics.level is not None and name == "level":
+        return Measure(f"level of {setup.labels.field}", field_unit)
     for source in physics.sources:
         if source.name == name and hasattr(source.strength, "unknown"):
             return _scaled(setup, f"strength of the source {name}", "strength spread", source.strength.unknown.std)

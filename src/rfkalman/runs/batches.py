@@ -59,7 +59,7 @@ class BatchFilter(Assimilator):
         self.unsaved, self.seconds = 0, 0.0
         self.initial = _canonical(self.model.initial)
         self.restart()
-        self._inside = np.flatnonzero(setup.sensors.inside)
+        self._inside = np.flatnonzero(setup.sensors.used)
         # Equal noises as one number: the kernels have a faster road for it.
         used = setup.sensors.noise_std[self._inside]
         self._all_noise: float | FloatArray = float(used[0]) if used.size and (used == used[0]).all() else used

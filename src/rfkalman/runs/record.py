@@ -230,8 +230,8 @@ class RunRecord(Shown):
                 filter_.restart()
             filter_.reach(self.store, t_ns)
             alarms = [(alarm.last_at(t_ns), alarm.sensor) for alarm in self.alarms()]
-        inside = self.setup.sensors.inside
-        on = sorted((*last, sensor) for last, sensor in alarms if last is not None and inside[sensor])
+        used = self.setup.sensors.used
+        on = sorted((*last, sensor) for last, sensor in alarms if last is not None and used[sensor])
         return filter_.belief, filter_.head_ns, on
 
     def _widened(self, belief: Gaussian, t_ns: int, sensor: int, value: float) -> Gaussian:

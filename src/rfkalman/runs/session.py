@@ -83,7 +83,7 @@ class Run(RunRecord):
         setup, labels = self.setup, self.setup.labels
         field = self.posterior() if t_ns is None else self.field(t_ns)
         words = {
-            "sensors": setup.sensors.coords[setup.sensors.inside],
+            "sensors": setup.sensors.coords[setup.sensors.used],
             "quantity": labels.field,
             "unit": pretty_unit(labels.unit),
             "length_unit": pretty_unit(labels.length_unit),

@@ -1,6 +1,6 @@
 """The narrow waist: four values and their processes in time. Filters see nothing else."""
 
-from .processes import Fixed, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk
+from .processes import Fixed, Harmonic, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk, Sum
 from .values import Forcing, Gaussian, Generator, LinearStep, Observation, Series, half_width, union
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Forcing",
     "Gaussian",
     "Generator",
+    "Harmonic",
     "IntegratedRandomWalk",
     "LinearStep",
     "Observation",
@@ -15,6 +16,7 @@ __all__ = [
     "Process",
     "RandomWalk",
     "Series",
+    "Sum",
     "half_width",
     "union",
 ]

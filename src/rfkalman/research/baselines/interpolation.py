@@ -12,12 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
-from scipy.spatial import QhullError
 from scipy.spatial.distance import cdist
 
 from ...core.checks import FloatArray, as_count, as_positive
 from ...core.errors import ShapeError, ValueRangeError
+from ...diagnostics.interpolation import linear_map
 from ...domains.box import Box
 from .base import PointwiseField, finite_readings
 
@@ -112,7 +111,7 @@ def _mapped(
     known = np.empty((0, d)) if box is None else boundary_points(box, n_boundary, d)
     points, data = np.vstack([sensors, known]), np.append(values, np.zeros(len(known)))
     predict = fit(points, data)
-    if isinstance(predict, NearestNDInterpolator):
+    if fit is _linear_map and d > 1 and np.linalg.matrix_rank(points - points.mean(axis=0)) < d:
         raise ValueRangeError(
             f"x has {n} positions that span no {d}-dimensional volume, so there is nothing "
             "to triangulate; add the zero boundary with box=..., or use inverse_distance."
@@ -128,21 +127,6 @@ def _mapped(
 
 
 def _linear_map(points: FloatArray, data: FloatArray) -> _Map:
-    """The piecewise linear map; the nearest reading where the points span no volume."""
-    if points.shape[1] == 1:
-        order = np.argsort(points[:, 0], kind="stable")
-        line, heights = points[order, 0], data[order]
-        return lambda at: np.asarray(np.interp(at[:, 0], line, heights))
-    outside = NearestNDInterpolator(points, data)
-    try:
-        inside = LinearNDInterpolator(points, data)
-    except QhullError:
-        return outside
-
-    def predict(at: FloatArray) -> FloatArray:
-        values = np.asarray(inside(at), dtype=np.float64)
-        beyond = np.isnan(values)
-        values[beyond] = outside(at[beyond])
-        return values
-
-    return predict
+    """The piecewise linear map without the word on where it interpolates."""
+    values = linear_map(points, data)
+    return lambda at: values(at)[0]

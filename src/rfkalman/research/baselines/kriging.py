@@ -2,30 +2,29 @@
 
     y_i = f(x_i) + eps_i,   f of zero mean with the covariance of a kernel
 
-The process is scikit-learn's (extra ``research``), and so are the kernels: squared exponential,
+The process is scikit-learn's (extra ``peers``), and so are the kernels: squared exponential,
 Matern, and sums and products of them. A window of several snapshots is the same thing with time
 as a further coordinate and a length of its own.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ...core.checks import FloatArray, as_positive, missing_extra
 from ...core.errors import ShapeError, ValueRangeError
+from ...diagnostics.kriging import likeliest
 from .base import PointwiseField, finite_readings
 
 try:
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 except ImportError as error:
-    raise missing_extra("scikit-learn", "research", "kriging") from error
+    raise missing_extra("scikit-learn", "peers", "kriging") from error
 
 #: Readings up to which the N x N covariance of the readings is factorised.
 MAX_READINGS = 3000
@@ -59,7 +58,12 @@ def krige(x: ArrayLike, y: ArrayLike, covariance: Covariance) -> PointwiseField:
     (array([1., 0.]), array([1.]))
     """
     points, values = finite_readings(x, y)
-    process = _fitted(points, values, covariance.kernel, covariance.noise_std, optimizer=None)
+    _require_few(values)
+    remedy = "State the resolution of the sensor: noise-free readings leave the covariance singular."
+    noise = as_positive("noise_std", covariance.noise_std, remedy)
+    process = GaussianProcessRegressor(covariance.kernel, alpha=noise**2, optimizer=None)
+    if len(values):
+        process.fit(points, values)
     likelihood = float(process.log_marginal_likelihood_value_) if len(values) else 0.0
 
     def predict(at: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -106,24 +110,16 @@ def estimate(
     narrowest = min(1e-3 * spread, 0.1 * widest)
     first = min(max(spread, narrowest), widest)
     lengths = np.column_stack([extent / 50.0, 10.0 * extent])
-    ends = []
-    with warnings.catch_warnings():
-        # A likelihood that grows up to a bound is answered by the bound.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        for fraction in _STARTS:
-            scale = ConstantKernel(first**2, (narrowest**2, widest**2))
-            ends.append(_fitted(points, values, scale * correlation(fraction * extent, lengths), noise_std))
-    best = max(ends, key=lambda process: float(process.log_marginal_likelihood_value_))
+    scale = ConstantKernel(first**2, (narrowest**2, widest**2))
+    _require_few(values)
+    starts = (scale * correlation(fraction * extent, lengths) for fraction in _STARTS)
+    best = likeliest(points, values, starts, noise_std**2)
     return Covariance(best.kernel_, noise_std)
 
 
-def _fitted(points: FloatArray, values: FloatArray, kernel: Kernel, noise_std: float, **options: Any) -> Any:
-    """The process given these readings; its prior without any."""
+def _require_few(values: FloatArray) -> None:
     if len(values) > MAX_READINGS:
         raise ValueRangeError(
             f"y holds {len(values)} readings, above the limit of {MAX_READINGS} for an N x N covariance; "
             "krige fewer snapshots at once, or average readings that are close together."
         )
-    remedy = "State the resolution of the sensor: noise-free readings leave the covariance singular."
-    process = GaussianProcessRegressor(kernel, alpha=as_positive("noise_std", noise_std, remedy) ** 2, **options)
-    return process.fit(points, values) if len(values) else process

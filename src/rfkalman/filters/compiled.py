@@ -1,0 +1,182 @@
+"""The recursions as loops for Numba, where it is installed (the extra ``fast``); elsewhere NumPy serves.
+
+Every function here is plain Python that gives the same numbers without a
+compiler, only slowly. :func:`load` compiles them once; the machine code is kept
+on disk, so that later processes only read it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.checks import FloatArray
+
+Ints = NDArray[np.int64]
+
+
+@cache
+def load() -> bool:
+    """Whether the functions of this module are compiled now; the first call imports Numba and compiles them."""
+    try:
+        from numba import njit
+    except Exception:  # Not installed, or not for this version of NumPy: nothing is lost but time.
+        return False
+    for name in ("_joint", "plain"):
+        function = globals()[name]
+        try:
+            globals()[name] = njit(function, cache=True, nogil=True)
+        except RuntimeError:  # No place on this disk where machine code may be kept.
+            globals()[name] = njit(function, nogil=True)
+    return True
+
+
+def plain(
+    m: FloatArray,
+    P: FloatArray,
+    F: FloatArray,
+    Q: FloatArray,
+    step: Ints,
+    g: FloatArray,
+    H: FloatArray,
+    R: FloatArray,
+    weights: FloatArray,
+    sensors: Ints,
+    y: FloatArray,
+    out: NDArray[np.bool_],
+    extra: FloatArray,
+    limit: float,
+    mean: FloatArray,
+    std: FloatArray,
+    evidence: FloatArray,
+) -> Ints:
+    """``folds.plain`` fold by fold: one covariance stays in the cache for the whole stretch.
+
+    ``F`` is (a, r, r), or (a, 1, r) for diagonals; ``weights`` (b, n, r) are the squares of H over the noise variances;
+    ``limit`` is for the indicator in units of eps.
+    """
+    (K, r), (T, n) = m.shape, y.shape
+    stop = np.full(K, T)
+    ahead, independent, product = np.empty(r), np.empty(r), np.empty((r, r))
+    A, C, W = np.empty((n, r)), np.empty((n, n)), np.empty((n, r))
+    order, q = np.empty(n, dtype=np.int64), np.empty(n)
+    for k in range(K):
+        p = P[k]
+        for t in range(T):
+            i, h = step[t], H[sensors[t]]
+            for a in range(r):
+                independent[a] = p[a, a]
+            if i >= 0:
+                f = F[i]
+                if f.shape[0] == r:
+                    for a in range(r):
+                        total = Q[i, a, a]
+                        for b in range(r):
+                            total += f[a, b] * f[a, b] * p[b, b]
+                        independent[a] = total
+                else:
+                    for a in range(r):
+                        independent[a] = f[0, a] * f[0, a] * p[a, a] + Q[i, a, a]
+            allowed = True
+            for a in range(n):
+                if not out[k, a]:
+                    total = 0.0
+                    for b in range(r):
+                        total += weights[sensors[t], a, b] * independent[b]
+                    allowed = allowed and total <= limit
+            if not allowed:
+                stop[k] = t
+                break
+            if i >= 0:
+                f = F[i]
+                if f.shape[0] == r:
+                    np.dot(f, m[k], ahead)
+                    np.dot(f, p, product)
+                    np.dot(product, f.T, p)
+                else:
+                    for a in range(r):
+                        ahead[a] = f[0, a] * m[k, a]
+                        for b in range(r):
+                            p[a, b] *= f[0, a] * f[0, b]
+                for a in range(r):
+                    m[k, a] = ahead[a] + g[t, a]
+                    for b in range(a + 1):
+                        p[a, b] = p[b, a] = 0.5 * (p[a, b] + p[b, a]) + Q[i, a, b]
+            kept = 0
+            for a in range(n):
+                if not out[k, a] and math.isfinite(y[t, a]):
+                    order[kept] = a
+                    kept += 1
+            used = kept
+            for a in range(n):
+                if out[k, a]:
+                    order[used] = a
+                    used += 1
+            np.dot(h, p, A)
+            np.dot(A, h.T, C)
+            evidence[t, k] = _joint(
+                kept, order[:used], A, C, R[sensors[t]], h, m[k], y[t], extra, W, q, mean[t, k], std[t, k]
+            )
+            if kept > 0:
+                w = W[:kept]
+                np.dot(w.T, w, product)
+                for a in range(r):
+                    for b in range(r):
+                        p[a, b] -= product[a, b]
+                for c in range(kept):
+                    for a in range(r):
+                        m[k, a] += W[c, a] * q[c]
+    return stop
+
+
+def _joint(
+    kept: int,
+    order: Ints,
+    A: FloatArray,
+    C: FloatArray,
+    R: FloatArray,
+    h: FloatArray,
+    m: FloatArray,
+    y: FloatArray,
+    extra: FloatArray,
+    W: FloatArray,
+    q: FloatArray,
+    mean: FloatArray,
+    std: FloatArray,
+) -> float:
+    """Cholesky of the joint law of readings, kept ones first; W = L^-1 A and q = L^-1 v of those, the law of the others."""
+    L = np.empty((order.size, kept))
+    log_det, quad = 0.0, 0.0
+    for i in range(order.size):
+        a = order[i]
+        expected = 0.0
+        for b in range(m.size):
+            expected += h[a, b] * m[b]
+        variance = C[a, a] + R[a, a]
+        for j in range(min(i, kept)):
+            total = C[a, order[j]] + R[a, order[j]]
+            for c in range(j):
+                total -= L[i, c] * L[j, c]
+            L[i, j] = total / L[j, j]
+            variance -= L[i, j] * L[i, j]
+            expected += L[i, j] * q[j]
+        if i < kept:
+            pivot = math.sqrt(variance)
+            L[i, i] = pivot
+            q[i] = (y[a] - expected) / pivot
+            for b in range(m.size):
+                W[i, b] = A[a, b]
+            for j in range(i):
+                for b in range(m.size):
+                    W[i, b] -= L[i, j] * W[j, b]
+            for b in range(m.size):
+                W[i, b] /= pivot
+            log_det += 2.0 * math.log(pivot)
+            quad += q[i] * q[i]
+        else:
+            mean[a] = expected
+            std[a] = math.sqrt(variance + extra[a])
+    return -0.5 * (kept * math.log(2.0 * math.pi) + log_det + quad)

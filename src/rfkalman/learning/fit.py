@@ -1,0 +1,265 @@
+"""Learning what a model does not know: maximum a posteriori of evidence plus leave-one-out log score.
+
+Evidence alone lets process noise absorb a wrong coefficient; leaving each sensor
+out asks what the map says between the sensors. Together they count every reading
+about twice, so both count half (``TEMPER``). Priors are normal in the logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+
+from ..core.checks import FloatArray, as_count
+from ..core.errors import ValueRangeError
+from ..core.show import Told
+from ..diagnostics.readings import Readings
+from ..model.model import Model
+from ..statespace.values import half_width
+from . import objective
+from .family import Family, Learn, family_of, folds_of
+from .recording import Folds, Recording
+
+#: What evidence and leave-one-out score count each: together they count each reading about twice.
+TEMPER = 0.5
+#: Batches of the coarse record on which starts are compared, and of the fine one, at most.
+COARSE, FINE = 400, 6000
+#: The share of the record that is filtered but not counted, while the start is forgotten.
+_SKIPPED = 0.1
+#: How many prior standard deviations the search goes at most.
+_REACH = 5.0
+#: Blocks of time whose scores give the error bars.
+_BLOCKS = 12
+#: A parameter is learnt where its error bar is at most this part of its prior's.
+_LEARNT = 0.6
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Parameter:
+    """One value that was to be learnt, as a factor on what the model stated."""
+
+    name: str
+    factor: float  #: best value over the stated one
+    low: float  #: of its 90 % interval, as factors too
+    high: float
+    prior_stds_away: float
+    at_bound: bool
+    learnt: bool  #: whether the readings made it: its error bar is well below the prior's
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: getattr(self, name) for name in type(self).__slots__}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Fit(Told):
+    """What was learnt.
+
+    Attributes
+    ----------
+    parameters : tuple of Parameter
+    theta, cov : (p,) and (p, p) arrays
+        Logarithms of the factors, and their covariance by the sandwich form.
+    before, after : float
+        The objective (without the priors) at what the model stated and at the end, per reading; smaller is better.
+    passes : int
+        Filter passes that it took, folds counted.
+    starts : tuple of float
+        The objective that each start came to on the coarse record.
+    notes : tuple of str
+        What should be known: bounds that were hit, directions the readings say nothing about, thinned records.
+    """
+
+    parameters: tuple[Parameter, ...]
+    theta: FloatArray
+    cov: FloatArray
+    before: float
+    after: float
+    passes: int
+    starts: tuple[float, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        rows = [
+            f"  {p.name}: x {p.factor:.3g} ({p.low:.3g} to {p.high:.3g})"
+            + ("" if p.learnt else ", not learnt: the prior made it")
+            + (", at the end of the search" if p.at_bound else "")
+            for p in self.parameters
+        ]
+        head = f"score per reading {-self.before:.4f} -> {-self.after:.4f}, in {self.passes} filter passes"
+        return "\n".join([head, *rows, *(f"  {note}" for note in self.notes)])
+
+
+def fit(
+    model: Model,
+    readings: Readings,
+    learn: Mapping[str, Learn],
+    *,
+    place_std: ArrayLike = 0.0,
+    coords: ArrayLike | None = None,
+    starts: int = 3,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Fit:
+    """Learn factors on what a model states from readings.
+
+    Parameters
+    ----------
+    model : Model
+        Everything it states is the centre of the prior.
+    readings : Readings
+        Those of sensors that are to be hidden must not be among them.
+    learn : mapping of str to Learn
+        What is learnt; names as in :func:`~rfkalman.learning.family.family_of`.
+    place_std : float or (n,) array_like
+        What a new place has beside noise and offset.
+    coords : (n, d) array_like, optional
+        Positions, needed where there are more than 25 sensors.
+    starts : int
+        Searches from different values, the first from what is stated; the best goes on.
+    seed : int
+        Of the other starts.
+    """
+    if not learn:
+        raise ValueRangeError("learn names nothing; give at least one, such as {'diffusion': Learn(factor=2)}.")
+    if np.unique(readings.row).size < 2:
+        raise ValueRangeError(
+            "learning needs readings of two sensors at least: with one, no sensor can be predicted from the others."
+        )
+    told = progress or (lambda text: None)
+    place = np.broadcast_to(np.asarray(place_std, dtype=np.float64), readings.sensors.n)
+    notes: list[str] = []
+    fine = thinned(readings, FINE, notes)
+    coarse = thinned(fine, COARSE, [])
+    rng = np.random.default_rng([as_count("seed", seed, 0), *b"learning"])
+    search = _Search(model, coarse, learn, place, coords)
+    p = len(search.family.names)
+    tried = []
+    for k in range(as_count("starts", starts)):
+        first = np.zeros(p) if k == 0 else np.clip(rng.standard_normal(p), -2, 2) * search.family.spread
+        told(f"start {k + 1} of {starts}")
+        tried.append(search.best(first, 40))
+    passes = search.passes
+    best = min(tried, key=lambda found: found[0])
+    near = sum(found[0] < best[0] + 0.01 * max(1.0, abs(best[0])) for found in tried)
+    if starts > 1 and near == 1 and np.abs(best[1]).max() > 0:
+        notes.append("the starts came to different ends; the best of them was taken. More --starts may find a better.")
+    if len(fine.times) > len(coarse.times):
+        told("all readings")
+        search = _Search(model, fine, learn, place, coords)
+        best = search.best(best[1], 60)
+        passes += search.passes
+    theta = best[1]
+    told("error bars")
+    cov = search.covariance(theta)
+    before = search.data(np.zeros(p)) / search.count
+    after = search.data(theta) / search.count
+    found = tuple(
+        _parameter(name, float(theta[k]), float(cov[k, k]), float(search.family.spread[k]))
+        for k, name in enumerate(search.family.names)
+    )
+    notes += [f"{q.name} lies at the end of the search; is the guess in the right unit?" for q in found if q.at_bound]
+    flat = [q.name for q in found if not q.learnt]
+    if flat:
+        notes.append(f"the readings say little about {', '.join(flat)}: what is given there is mostly the prior.")
+    starts_found = tuple(value / search.count for value, _ in tried)
+    return Fit(found, theta, cov, before, after, passes + search.passes, starts_found, tuple(notes))
+
+
+def thinned(readings: Readings, most: int, notes: list[str]) -> Readings:
+    """Every so-manieth batch, so that there are no more than ``most``; said in ``notes``."""
+    stride = -(-len(readings.times) // most)
+    if stride <= 1:
+        return readings
+    keep = np.zeros(len(readings.times), dtype=np.bool_)
+    keep[stride - 1 :: stride] = True
+    notes.append(f"of {len(readings.times)} batches every {stride}th was used.")
+    table = readings.table()[keep]
+    return Readings.of(readings.sensors, readings.times[keep], table, readings.noise_std)
+
+
+class _Search:
+    """The objective over one record, in the logarithms of the factors."""
+
+    def __init__(self, model: Model, readings: Readings, learn: Mapping[str, Learn], place: Any, coords: Any) -> None:
+        self.family: Family
+        self.record: Recording
+        self.family, self.record = family_of(model, readings, learn, place_std=place)
+        skip = int(_SKIPPED * len(readings.times))
+        self.folds: Folds = folds_of(readings, coords, evidence_weight=TEMPER, score_weight=TEMPER, skip=skip)
+        self.count = max(1, int(np.isfinite(self.record.y[skip:]).sum()))
+        self.passes = 0
+
+    def data(self, theta: FloatArray) -> float:
+        """The objective without the priors."""
+        self.passes += len(self.folds.left_out) + 1
+        return objective.value(self.family.system(theta), self.record, self.folds)
+
+    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """The objective with the priors, and its gradient."""
+        found = objective.value_and_gradient(self.family.system(theta), self.record, self.folds)
+        self.passes += 3 * (len(self.folds.left_out) + 1)
+        scaled = theta / self.family.spread
+        if not math.isfinite(found.value):
+            return 1e300, np.zeros(theta.size)
+        gradient = self.family.by_parameter(theta, found.gradient) + scaled / self.family.spread
+        return found.value + 0.5 * float(scaled @ scaled), gradient
+
+    def best(self, first: FloatArray, most: int) -> tuple[float, FloatArray]:
+        """The minimum near a start, within the reach of the search."""
+        s = self.family.spread
+
+        def scaled(x: FloatArray) -> tuple[float, FloatArray]:
+            value, gradient = self(x * s)
+            return value / self.count, gradient * s / self.count
+
+        found = minimize(
+            scaled,
+            np.clip(first / s, -_REACH, _REACH),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-_REACH, _REACH)] * s.size,
+            options={"maxiter": most, "ftol": 1e-9, "gtol": 1e-6},
+        )
+        return float(found.fun) * self.count, np.asarray(found.x * s)
+
+    def covariance(self, theta: FloatArray) -> FloatArray:
+        """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.
+
+        Without readings it is the prior.
+        """
+        s, p = self.family.spread, theta.size
+        H = np.empty((p, p))
+        for k in range(p):
+            step = 1e-3 * s[k] * np.eye(p)[k]
+            H[k] = (self(theta + step)[1] - self(theta - step)[1]) / (2e-3 * s[k])
+        H = 0.5 * (H + H.T)
+        blocks = objective.block_scores(self.family.system(theta), self.record, self.folds, _BLOCKS)
+        self.passes += 3 * (_BLOCKS + 1) // 2 * (len(self.folds.left_out) + 1)
+        scores = np.stack([self.family.by_parameter(theta, by) for by in blocks])
+        prior = np.diag(1.0 / np.square(s))
+        middle = scores.T @ scores * _BLOCKS / (_BLOCKS - 1) + prior
+        # A direction in which the objective bends less than the prior alone has no minimum there: the prior's bend.
+        values, U = np.linalg.eigh(H * np.outer(s, s))
+        inverse = np.outer(s, s) * ((U / np.maximum(values, 1.0)) @ U.T)
+        return np.asarray(inverse @ middle @ inverse)
+
+
+def _parameter(name: str, theta: float, variance: float, spread: float) -> Parameter:
+    std = min(math.sqrt(variance), spread)
+    half = half_width(0.9) * std
+    return Parameter(
+        name,
+        math.exp(theta),
+        math.exp(theta - half),
+        math.exp(theta + half),
+        theta / spread,
+        abs(theta) > (_REACH - 1e-3) * spread,
+        std < _LEARNT * spread,
+    )

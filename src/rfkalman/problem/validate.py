@@ -1,0 +1,146 @@
+"""A problem validated: its readings, each sensor predicted from all others, and a verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.checks import IntArray
+from ..core.errors import RFKalmanError
+from ..core.show import Told
+from ..diagnostics import Readings, Rehearsal, Validation, validate
+from ..diagnostics.validation import beside_peers
+from ..job import Setup
+from ..pictures.strokes import pretty_unit
+from .rehearse import rehearse_problem
+from .schedule import Schedule, readings_of
+
+#: Fields and batches of the rehearsal that is part of it.
+_FIELDS, _REHEARSED = 8, 20
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProblemValidation(Told):
+    """What was found about a problem and its readings: ``found``, beside it what peers reach, and alarms."""
+
+    setup: Setup
+    found: Validation
+    peers: dict[str, dict[str, Any]]
+    alarms: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return str(self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers, ready for JSON; times as the problem writes them."""
+        told = self.found.as_dict()
+        if told["leave_one_out"] is not None:
+            for block in told["leave_one_out"]["over_time"]:
+                block["since"] = moment(self.setup, block["since"])
+        alarms = [alarm_facts(self.setup, alarm) for alarm in self.alarms]
+        return {"title": self.setup.labels.title, **told, "peers": self.peers, "alarms": alarms}
+
+
+def alarm_facts(setup: Setup, alarm: Any) -> dict[str, Any]:
+    """An alarm of a monitor for JSON."""
+    return {
+        "sensor": alarm.sensor,
+        "kind": alarm.kind,
+        "since": moment(setup, alarm.since),
+        "until": None if alarm.until is None else moment(setup, alarm.until),
+        "evidence": alarm.evidence,
+    }
+
+
+def moment(setup: Setup, t: float) -> str:
+    """A time of the model as the problem writes times."""
+    return setup.time_text(setup.clock.from_model(t))
+
+
+def validate_problem(
+    setup: Setup,
+    readings: Any = True,
+    *,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+    rehearsal: bool = True,
+    peers: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> ProblemValidation:
+    """Whether the map of a problem may be believed, from its readings.
+
+    Parameters
+    ----------
+    setup : Setup
+    readings : optional
+        ``True`` for the files of the input section; a path or several, a DataFrame or a dict of arrays.
+    since_ns, until_ns : int, optional
+        What is scored, in UTC nanoseconds; the filter begins at ``time.start``.
+    rehearsal, peers : bool
+        Also hold the bands against a few fields drawn from the problem; also ask what needs no physics.
+    progress : callable, optional
+        Told what is done next.
+    """
+    tell = progress or (lambda text: None)
+    tell("reading the data")
+    record, rows = record_of(setup, readings, until_ns)
+    if not len(record.times):
+        raise setup.problem.error("input", "no reading can be used, so there is nothing to validate.")
+    since = -np.inf if since_ns is None else setup.clock.to_model(since_ns)
+    trial = _rehearsed(setup, record, tell) if rehearsal else None
+    labels, coords = setup.labels, setup.sensors.coords[rows]
+    held = np.flatnonzero(setup.sensors.held_out[rows]).tolist()
+    unit = pretty_unit(labels.unit)
+    found = validate(
+        setup.model,
+        record,
+        held_out=held,
+        coords=coords,
+        since=since,
+        rehearsal=trial,
+        unit=unit,
+        length_unit=pretty_unit(labels.length_unit),
+        progress=tell,
+    )
+    others: dict[str, dict[str, Any]] = {}
+    if peers:
+        tell("what needs no physics")
+        found, others = beside_peers(found, record, coords, held_out=held, since=since, unit=unit)
+    tell("sensors that lie")
+    return ProblemValidation(setup, found, others, watched(setup, found))
+
+
+def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -> tuple[Readings, IntArray]:
+    """The usable readings of a problem with those of held-out sensors beside them; rows of the sensor table."""
+    sensors = setup.sensors
+    used = readings_of(setup, readings, until_ns=until_ns)
+    rows = np.flatnonzero(sensors.used)
+    kept = np.flatnonzero(sensors.inside & sensors.held_out)
+    if not kept.size:
+        return used, rows
+    apart = readings_of(setup, readings, until_ns=until_ns, held_out=True)
+    both = np.concatenate([rows, kept])
+    times = np.union1d(used.times, apart.times)
+    table = np.full((times.size, both.size), np.nan)
+    table[np.searchsorted(times, used.times), : rows.size] = used.table()
+    table[np.searchsorted(times, apart.times), rows.size :] = apart.table()
+    return Readings.of(setup.functional(both), times, table, sensors.noise_std[both]), both
+
+
+def watched(setup: Setup, found: Validation) -> tuple[Any, ...]:
+    """What the monitors say of the left-out residuals."""
+    return ()
+
+
+def _rehearsed(setup: Setup, record: Readings, tell: Callable[[str], None]) -> Rehearsal | None:
+    tell("a rehearsal")
+    rows = np.flatnonzero(setup.sensors.used)
+    batches = zip(record.times.tolist(), np.split(record.row, record.first[1:-1]), strict=True)
+    schedule: Schedule = [(t, rows[some[some < rows.size]]) for t, some in batches]
+    try:
+        return rehearse_problem(setup, [item for item in schedule if item[1].size][:_REHEARSED], n=_FIELDS)
+    except RFKalmanError:
+        return None

@@ -1,0 +1,113 @@
+"""A model with parameters: at zero it is the model, its pieces follow the model built anew, gradients follow both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import rfkalman as rk
+from rfkalman.diagnostics import Readings
+from rfkalman.filters import kalman
+from rfkalman.learning import objective
+from rfkalman.learning.family import Learn, family_of, folds_of
+
+PLACES = np.array([[0.1], [0.3], [0.6], [0.9]])
+IDS = ("a", "b", "c", "d")
+
+
+def column(D=0.5, walk=0.3, noise=0.2, reach=0.5, offset=0.1, memory=3.0, reaction=0.4, exchange=0.7):
+    """A column with an unknown top that wanders, exchange below, offsets that forget, process noise."""
+    boundary = {"x-": rk.Dirichlet(rk.Unknown((1.0, 2.0), rk.RandomWalk(walk))), "x+": rk.Robin(exchange, 0.8)}
+    pde = rk.LinearPDE(rk.Interval(0.0, 1.0), diffusion=D, reaction=reaction, boundary=boundary)
+    space = rk.whiten(pde, rk.GaussianRFF(24, length_scale=0.4, seed=1), 1e-8)
+    blocks = [rk.SensorOffset(IDS, offset, rk.OrnsteinUhlenbeck(offset, memory))]
+    law = rk.Sobolev(std=noise, reach=reach)
+    return rk.Model(space, rk.Sobolev(1.0, reach=0.6), process_noise=law, blocks=blocks, check="later")
+
+
+@pytest.fixture(scope="module")
+def readings():
+    rng = np.random.default_rng(3)
+    times = np.cumsum(rng.choice([0.1, 0.1, 0.2], size=30))
+    table = 1.0 + 0.3 * rng.standard_normal((30, 4)).cumsum(axis=0) * 0.3
+    table[rng.uniform(size=table.shape) < 0.1] = np.nan
+    return Readings.of(rk.points(PLACES, ids=IDS), times, table, 0.05)
+
+
+LEARN = {
+    "diffusion": Learn(2.0),
+    "reaction": Learn(2.0),
+    "exchange x+": Learn(2.0),
+    "change of x-": Learn(3.0),
+    "process noise": Learn(3.0),
+    "noise": Learn(2.0),
+    "offset": Learn(2.0),
+    "memory of offset": Learn(2.0),
+    "place": Learn(2.0),
+}
+
+
+def test_at_zero_the_family_is_the_model(readings):
+    """The evidence of a run of the model itself, to what the settled noise of the unresolved part leaves (1e-3)."""
+    model = column()
+    made, record = family_of(model, readings, LEARN, place_std=0.1)
+    folds = folds_of(readings, evidence_weight=1.0, score_weight=0.0)
+    ours = -objective.value(made.system(np.zeros(len(made.names))), record, folds)
+    run = sum(a.log_evidence for a in kalman.run(model.initial, readings.batches(model)))
+    assert_allclose(ours, run, rtol=2e-3)
+
+
+def test_parameters_are_factors_on_what_the_model_states(readings):
+    """The system at factors is that of a model built with them; the basis turns with the stiffness, so compare
+    evidence (rtol 2e-3 for laws taken from another twin)."""
+    factors = {
+        "diffusion": 1.5, "reaction": 0.6, "exchange x+": 1.3, "change of x-": 2.0, "process noise": 0.7,
+        "noise": 1.4, "offset": 0.5, "memory of offset": 2.0, "place": 1.0,
+    }  # fmt: skip
+    made, record = family_of(column(), readings, LEARN, place_std=0.1)
+    theta = np.log([factors[name] for name in made.names])
+    folds = folds_of(readings, evidence_weight=1.0, score_weight=0.0)
+    ours = -objective.value(made.system(theta), record, folds)
+    other = column(0.75, 0.6, 0.14, 0.5, 0.05, 6.0, 0.24, 0.91)
+    louder = Readings.of(readings.sensors, readings.times, readings.table(), 0.07)
+    run = sum(a.log_evidence for a in kalman.run(other.initial, louder.batches(other)))
+    assert_allclose(ours, run, rtol=2e-3)
+    stated = -objective.value(made.system(0 * theta), record, folds)
+    assert abs(stated - run) > 1.0  # the control: factors that are ignored would be seen
+
+
+@pytest.mark.parametrize("learn", [
+    LEARN,
+    {"diffusion": Learn(2.0, knots=[0.1, 0.3, 1.0]), "reach of process noise": Learn(), "process noise": Learn()},
+    {"diffusion": Learn(2.0, layers=[0.4]), "noise": Learn(2.0)},
+    {"capacity": Learn(2.0)},
+])  # fmt: skip
+def test_the_gradient_by_parameter_is_that_of_differences(learn, readings):
+    """Central differences with a step of 1e-5 are good to 1e-9 of the curvature; 1e-6 relative to the largest."""
+    made, record = family_of(column(), readings, learn, place_std=0.1)
+    folds = folds_of(readings, skip=2)
+    theta = 0.2 * np.random.default_rng(0).standard_normal(len(made.names))
+    found = objective.value_and_gradient(made.system(theta), record, folds)
+    ours = made.by_parameter(theta, found.gradient)
+    step = 1e-5
+    slow = [
+        (objective.value(made.system(theta + step * e), record, folds)
+         - objective.value(made.system(theta - step * e), record, folds)) / (2 * step)
+        for e in np.eye(theta.size)
+    ]  # fmt: skip
+    assert_allclose(ours, slow, atol=2e-6 * np.abs(slow).max())
+
+
+def test_knots_together_are_the_whole_coefficient(readings):
+    """All knots moved alike are one factor."""
+    learn = {"diffusion": Learn(2.0, knots=[0.0, 0.3, 1.0])}
+    many, _ = family_of(column(), readings, learn)
+    one, _ = family_of(column(), readings, {"diffusion": Learn(2.0)})
+    a, b = many.system(np.full(3, 0.3)), one.system(np.array([0.3]))
+    assert_allclose(a.A, b.A if b.A.ndim == 2 else np.diag(b.A), atol=1e-6 * np.abs(b.A).max())
+
+
+def test_what_a_model_does_not_have_is_refused(readings):
+    with pytest.raises(rk.RFKalmanError, match="'velocity' cannot be learnt"):
+        family_of(column(), readings, {"velocity": Learn(2.0)})
