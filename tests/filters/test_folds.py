@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import rfkalman as rk
 from rfkalman.core.errors import ShapeError
-from rfkalman.filters import folds, kalman
+from rfkalman.filters import compiled, folds, kalman
 
 #: Two exact routes.
 RTOL = 1e-10
@@ -79,12 +79,105 @@ def compare(found, wanted, rtol=RTOL):
     assert_allclose(evidence, wanted[2], rtol=rtol, atol=rtol)
 
 
+@pytest.fixture(params=["numpy", "compiled", "safe"])
+def route(request, monkeypatch):
+    """Each way through a stretch of batches, forced."""
+    if request.param == "compiled" and not compiled.load():
+        pytest.skip("Numba is not installed")
+    if request.param != "compiled":
+        monkeypatch.setattr(compiled, "load", lambda: False)
+    if request.param == "safe":
+        monkeypatch.setattr(folds, "PLAIN_LIMIT", -1.0)
+    return request.param
+
+
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("correlated", [False, True])
-@pytest.mark.parametrize("route", ["plain", "safe"])
-def test_folds_are_separate_passes_without_those_rows(dense, correlated, route, monkeypatch):
+@pytest.mark.parametrize("seed", [1, 2])
+def test_folds_are_separate_passes_without_those_rows(dense, correlated, seed, route):
     """Leaving a reading out is never having had it; its law is a conditional of one joint Gaussian."""
-    if route == "safe":
-        monkeypatch.setattr(folds, "PLAIN_LIMIT", -1.0)
-    prior, items = record(1, dense=dense, correlated=correlated)
+    prior, items = record(seed, dense=dense, correlated=correlated)
     compare(folds.run(prior, items, FOLDS, extra_variance=EXTRA), separately(prior, items, FOLDS, EXTRA))
+
+
+def test_correlated_noise_of_a_left_out_sensor_is_known_in_part(route):
+    """Two sensors that share their noise: without the correlation the law would be another one."""
+    R = np.array([[1.0, 0.9], [0.9, 1.0]])
+    item = (None, rk.Observation.from_cov([[0.0], [0.0]], R), [2.0, 0.0])
+    (found,) = folds.run(rk.Gaussian([0.0], [[1.0]]), [item], np.array([[False, True]]))
+    assert_allclose([found.mean[0, 1], found.std[0, 1] ** 2], [1.8, 0.19], rtol=1e-14)
+
+
+def test_steps_and_sensors_may_change_and_kinds_of_step_may_mix(route):
+    """What is shared between batches is stored once; what is not must not be mistaken for it."""
+    prior, items = record(3)
+    _, other = record(4, dense=False)
+    mixed = [one if t % 2 else two for t, (one, two) in enumerate(zip(items, other, strict=True))]
+    compare(folds.run(prior, iter(mixed), FOLDS, extra_variance=EXTRA), separately(prior, mixed, FOLDS, EXTRA))
+
+
+@pytest.mark.parametrize("with_steps", [False, True])
+def test_stretches_leave_no_trace(route, with_steps, monkeypatch):
+    """How many batches are read at once changes nothing; without steps nothing is stacked for them."""
+    prior, items = record(5)
+    if not with_steps:
+        items = [(None, obs, y) for _, obs, y in items]
+    whole = list(folds.run(prior, items, FOLDS))
+    monkeypatch.setattr(folds, "_FIRST", 1)
+    monkeypatch.setattr(folds, "_MOST", 3)
+    compare(folds.run(prior, items, FOLDS), [np.array(each) for each in zip(*whole, strict=True)], rtol=1e-13)
+
+
+@pytest.mark.parametrize("way", ["numpy", "compiled"])
+def test_sharp_readings_take_the_safe_route_until_the_law_has_settled(way, monkeypatch):
+    """A prior of 300 against noises of 0.03: covariances lose eight digits at first and none later on.
+
+    The tolerance: errors of a std stay below the indicator's limit of 1e-11, those of a mean in units of its std
+    below twenty of them (readings here do not obey the model).
+    """
+    if way == "numpy":
+        monkeypatch.setattr(compiled, "load", lambda: False)
+    elif not compiled.load():
+        pytest.skip("Numba is not installed")
+    prior, items = record(6, T=200, noise=0.03, prior=300.0)
+    safe, batches = folds._safe, []
+
+    def spied(m, S, items, stretch, k, found, start):
+        batches.append(len(items) - start)
+        return safe(m, S, items, stretch, k, found, start)
+
+    monkeypatch.setattr(folds, "_safe", spied)
+    found = [np.array(each) for each in zip(*folds.run(prior, items, FOLDS), strict=True)]
+    assert 0 < sum(batches) < 0.5 * len(FOLDS) * len(items)
+    monkeypatch.setattr(folds, "PLAIN_LIMIT", -1.0)
+    mean, std, evidence = (np.array(each) for each in zip(*folds.run(prior, items, FOLDS), strict=True))
+    assert_allclose(found[1], std, rtol=RTOL)
+    assert np.nanmax(np.abs(found[0] - mean) / std) < 20 * RTOL
+    assert_allclose(found[2], evidence, rtol=RTOL)
+    # The control: the plain route from the first batch on.
+    monkeypatch.setattr(folds, "PLAIN_LIMIT", np.inf)
+    lost = [np.array(each) for each in zip(*folds.run(prior, items, FOLDS), strict=True)]
+    assert np.nanmax(np.abs(lost[1] / std - 1.0)) > RTOL
+
+
+def test_a_batch_of_other_sensors_is_refused(route):
+    prior, items = record(7)
+    with pytest.raises(ShapeError, match="left_out is about 3"):
+        list(folds.run(prior, items, FOLDS[:, :3]))
+
+
+def test_no_more_is_read_than_said():
+    """The first answers come after eight batches, and never more than 256 wait."""
+    prior, items = record(8)
+    taken = 0
+
+    def stream():
+        nonlocal taken
+        while True:
+            taken += 1
+            yield items[taken % len(items)]
+
+    found = folds.run(prior, stream(), FOLDS)
+    for answered in range(1, 600):
+        next(found)
+        assert taken <= (8 if answered <= 8 else answered + 256)

@@ -37,9 +37,10 @@ def demo(
             progress=lambda now: bars.update(task, what=f"{now.analyses} analyses"),
         )
     with finished:
+        validation = shared.validated(finished)
         shared.say_found(finished)
-        facts, _ = shared.verdict(finished, strict=False)
-        written = shared.write_outputs(finished, True)
+        facts, _ = shared.verdict(finished, validation, strict=False)
+        written = shared.write_outputs(finished, True, validation)
         names, seconds = shared.say_written(written), time.perf_counter() - began
         emit({"counts": finished.counts, **facts, "written": names, "seconds": round(seconds, 2)})
     say(f"done in {seconds:.1f} s; open {written[-1]}")

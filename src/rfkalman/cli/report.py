@@ -31,8 +31,9 @@ def report(
             raise ValueRangeError(f"--to {target}: the report is a page, name it .html.")
         if target.exists() and (not target.is_file() or b"rfkalman" not in target.read_bytes()[:65536]):
             raise ValueRangeError(f"--to {target} exists and is not a report of ours; name another file.")
-        written = shared.write_page(found, target, quick=not certificates)
-        facts, fails = shared.verdict(found, strict=strict)
+        validation = shared.validated(found)
+        written = shared.write_page(found, target, validation, quick=not certificates)
+        facts, fails = shared.verdict(found, validation, strict=strict)
     emit({"written": shared.say_written([written]), **facts})
     if strict and fails:
         raise typer.Exit(1)

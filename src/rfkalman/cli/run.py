@@ -82,10 +82,11 @@ def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Sto
     """Write what a run leaves behind, say it, and judge."""
     setup, record, last = finished.setup, finished.record, finished.last_ns
     with finished:
-        written = shared.write_outputs(finished, report)
+        validation = shared.validated(finished)
+        written = shared.write_outputs(finished, report, validation)
         if not wants_json():
             shared.say_found(finished)
-        facts, fails = shared.verdict(finished, strict=strict)
+        facts, fails = shared.verdict(finished, validation, strict=strict)
         found = {
             "title": setup.labels.title,
             "store": shared.shown(finished.path),

@@ -18,6 +18,7 @@ from ..model.model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.certify import certify_problem
 from ..problem.tables import moment_ns, moments
+from ..problem.validate import ProblemValidation, validate_run
 from ..report.page import SECTIONS, write_report
 from ..report.words import unknown_measures
 from ..runs.session import STORE, Run
@@ -32,7 +33,7 @@ problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).
 folder_option = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; output.folder of the problem by default.")
 ]
-strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 on warnings about consistency and alarms.")]
+strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 unless the verdict is good, and on warnings about consistency and alarms.")]
 
 
 # -- before a run -----------------------------------------------------------------------------------------------------
@@ -93,14 +94,28 @@ def command_line() -> str:
 # -- after a run ------------------------------------------------------------------------------------------------------
 
 
-def write_outputs(finished: Run, report: bool) -> list[Path]:
+def validated(finished: Run) -> ProblemValidation | None:
+    """Whether the map of a run may be believed, said first; None where nobody can tell, with a word on why."""
+    found = None
+    with progress_bar() as bars:
+        task = bars.add_task("validating", total=None, what="")
+        try:
+            found = validate_run(finished.record, progress=lambda text: bars.update(task, what=text))
+        except (RFKalmanError, np.linalg.LinAlgError) as error:
+            remark(f"the run could not be validated: {error}")
+    if found is not None:
+        say(f"verdict: {found.found.verdict}")
+    return found
+
+
+def write_outputs(finished: Run, report: bool, validation: ProblemValidation | None) -> list[Path]:
     """The posterior archive, and the report where it is wanted."""
     folder = finished.path.parent
     written = [finished.path, save(folder / "posterior.npz", finished.posterior())]
-    return [*written, write_page(finished, folder / "report.html")] if report else written
+    return [*written, write_page(finished, folder / "report.html", validation)] if report else written
 
 
-def write_page(finished: Run, target: Path, *, quick: bool = True) -> Path:
+def write_page(finished: Run, target: Path, validation: ProblemValidation | None, *, quick: bool = True) -> Path:
     """The report; where certificates cannot be asked, it says so and goes without them."""
     setup, certificates = finished.setup, None
     with progress_bar() as bars:
@@ -117,6 +132,7 @@ def write_page(finished: Run, target: Path, *, quick: bool = True) -> Path:
             target,
             command=command_line(),
             certificates=certificates,
+            validation=validation,
             progress=lambda part: bars.update(task, advance=1, what=part),
         )
 
@@ -188,9 +204,17 @@ def alarms_of(finished: Run) -> list[tuple[dict[str, Any], str]]:
     return found
 
 
-def verdict(finished: Run, *, strict: bool) -> tuple[dict[str, Any], bool]:
+def verdict(finished: Run, validation: ProblemValidation | None, *, strict: bool) -> tuple[dict[str, Any], bool]:
     """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
     record, alarms = finished.record, alarms_of(finished)
+    told: dict[str, Any] = {"verdict": None, "leave_one_out": None}
+    if validation is not None:
+        whole = validation.as_dict()
+        told = {key: whole[key] for key in told}
+        alarms += [
+            (facts, f"alarm: sensor {facts['sensor']}, {facts['kind']} since {facts['since']}: {facts['evidence']}")
+            for facts in whole["alarms"]
+        ]
     consistency, aside, waiting = record.consistency(), record.aside(), record.waiting()
     earlier = len(alarms) - ALARMS_SHOWN
     lines = [
@@ -206,9 +230,11 @@ def verdict(finished: Run, *, strict: bool) -> tuple[dict[str, Any], bool]:
     for line in lines:
         remark(line)
     facts = {
+        **told,
         "consistency": consistency.numbers(),
         "set_aside": aside.numbers(),
         "alarms": [facts for facts, _ in alarms],
         "waiting": list(waiting),
     }
-    return facts, aside.is_much or (strict and bool(consistency.warnings or alarms))
+    doubted = validation is not None and validation.found.verdict.level != "good"
+    return facts, aside.is_much or (strict and bool(doubted or consistency.warnings or alarms))

@@ -24,6 +24,8 @@ from .readings import Readings
 LEVEL = 0.05
 #: Blocks of time, lags of the autocorrelation, and parts by claimed std.
 BLOCKS, _LAGS, _PARTS = 8, 5, 4
+#: Below this probability chance is out of the question.
+_SURE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -39,7 +41,7 @@ class Test(Shown):
         How large the departure is, in the unit that ``what`` names.
     what : str
     sure : bool
-        Whether chance is out of the question: p below 1e-4, or far outside everything that was simulated.
+        Whether chance is out of the question: p below 1e-3, or far outside everything that was simulated.
     """
 
     __test__ = False  # not one of pytest's
@@ -224,7 +226,7 @@ def first_batches(w: FloatArray) -> FloatArray:
 
 
 def _test(name: str, p: float, effect: float, what: str) -> Test:
-    return Test(name, float(p), float(effect), what, bool(p < 1e-4))
+    return Test(name, float(p), float(effect), what, bool(p < _SURE))
 
 
 def _two_sided(total: float, n: int) -> float:

@@ -22,15 +22,24 @@ Ints = NDArray[np.int64]
 def load() -> bool:
     """Whether the functions of this module are compiled now; the first call imports Numba and compiles them."""
     try:
-        from numba import njit
+        from numba import njit, types
     except Exception:  # Not installed, or not for this version of NumPy: nothing is lost but time.
         return False
-    for name in ("_joint", "plain"):
-        function = globals()[name]
+    # One machine code each, whoever owns the arrays: those that are only read may be frozen.
+    number, whole, flag = types.float64, types.int64, types.boolean
+    x1, x2, x3 = (types.Array(number, n, "C", readonly=True) for n in (1, 2, 3))
+    w1, w2, w3 = (types.Array(number, n, "C") for n in (1, 2, 3))
+    i1, b2 = types.Array(whole, 1, "C", readonly=True), types.Array(flag, 2, "C", readonly=True)
+    plain_of = types.Array(whole, 1, "C")(w2, w3, x3, x3, i1, x2, x3, x3, x3, i1, x2, b2, x1, number, w3, w3, w2)
+    thin_of = types.UniTuple(number, 3)(x1, x2, x1, x1, x2, x1, x1, number, w1, w2)
+    # Sums may be taken in another order, as BLAS does.
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
+    for signature, function in ((None, _joint), (None, _substitute), (plain_of, plain), (thin_of, thin)):
         try:
-            globals()[name] = njit(function, cache=True, nogil=True)
+            compiled = njit(signature, cache=True, **options)(function)
         except RuntimeError:  # No place on this disk where machine code may be kept.
-            globals()[name] = njit(function, nogil=True)
+            compiled = njit(signature, **options)(function)
+        globals()[function.__name__] = compiled
     return True
 
 
@@ -180,3 +189,92 @@ def _joint(
             mean[a] = expected
             std[a] = math.sqrt(variance + extra[a])
     return -0.5 * (kept * math.log(2.0 * math.pi) + log_det + quad)
+
+
+def thin(
+    m: FloatArray,
+    S: FloatArray,
+    F: FloatArray,
+    g: FloatArray,
+    H: FloatArray,
+    std: FloatArray,
+    y: FloatArray,
+    limit: float,
+    mean: FloatArray,
+    root: FloatArray,
+) -> tuple[float, float, float]:
+    """A diagonal step, where ``F`` is not empty, and ``kernels`` in Andrews' form, into ``mean`` and ``root``.
+
+    G = H S / std, I + G G^T = U^T U, S+ = S - (S Z) W^T with Z^T = U^-T G and W^T = (U + I)^-T G. ``S`` and ``root`` have
+    the columns of the roots as rows; ``std`` is the noise of all readings, (1,), or of each. Gives the quadratic form, the log determinant, and the largest diagonal entry of G G^T; beyond ``limit`` only the step is made.
+    """
+    N, (k, r) = H.shape[0], S.shape
+    for b in range(r):
+        mean[b] = F[b] * m[b] if F.size else m[b]
+        mean[b] += g[b] if g.size else 0.0
+    for i in range(k):
+        for b in range(r):
+            root[i, b] = F[b] * S[i, b] if F.size else S[i, b]
+    G, q, C = np.empty((N, k)), np.empty(N), np.empty((N, N))
+    np.dot(H, root.T, G)
+    np.dot(H, mean, q)
+    for i in range(N):
+        w = 1.0 / std[min(i, std.size - 1)]
+        q[i] = w * (y[i] - q[i])
+        for b in range(k):
+            G[i, b] *= w
+    np.dot(G, G.T, C)
+    largest = 0.0
+    for i in range(N):
+        if not C[i, i] <= largest:
+            largest = C[i, i]
+        C[i, i] += 1.0
+    if not largest <= limit:
+        return 0.0, 0.0, largest
+    log_det = 0.0
+    for i in range(N):
+        log_det += math.log(C[i, i])
+        scale = 1.0 / math.sqrt(C[i, i])
+        for b in range(i, N):
+            C[i, b] *= scale
+        for j in range(i + 1, N):
+            c = C[i, j]
+            for b in range(j, N):
+                C[j, b] -= c * C[i, b]
+    Z, W, U, product = G, np.empty((N, k)), np.empty((N, r)), np.empty((k, r))
+    W[:] = G
+    _substitute(C, 0.0, Z)
+    _substitute(C, 1.0, W)
+    np.dot(Z, root, U)
+    np.dot(W.T, U, product)
+    for i in range(k):
+        for b in range(r):
+            root[i, b] -= product[i, b]
+    quad = 0.0
+    for i in range(N):
+        for j in range(i):
+            q[i] -= C[j, i] * q[j]
+        q[i] /= C[i, i]
+        quad += q[i] * q[i]
+    mean += np.dot(q, U)
+    return quad, log_det, largest
+
+
+def _substitute(U: FloatArray, shift: float, rows: FloatArray) -> None:
+    """rows <- (U + shift I)^-T rows, four at a time: a row is then loaded and stored a quarter as often."""
+    N, k = rows.shape
+    for j in range(N):
+        i = 0
+        while i + 4 <= j:
+            c, d, e, f = U[i, j], U[i + 1, j], U[i + 2, j], U[i + 3, j]
+            for b in range(k):
+                rows[j, b] -= c * rows[i, b] + d * rows[i + 1, b] + e * rows[i + 2, b] + f * rows[i + 3, b]
+            i += 4
+        while i < j:
+            c = U[i, j]
+            for b in range(k):
+                rows[j, b] -= c * rows[i, b]
+            i += 1
+        c = 1.0 / (U[j, j] + shift)
+        for b in range(k):
+            rows[j, b] *= c

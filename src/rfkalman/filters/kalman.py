@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.checks import FloatArray, frozen, unchecked
+from ..core.checks import EPS, FloatArray, frozen, unchecked
 from ..core.errors import ShapeError
 from ..core.linalg import psd_root
 from ..statespace.values import Gaussian, LinearStep, Observation
+from . import compiled
 from .kernels import INDICATOR_LIMIT as INDICATOR_LIMIT
-from .kernels import LOG_2PI, Batch, Kernel, Scratch, condition, finite_readings, log_evidence, move, readings
+from .kernels import LOG_2PI, Batch, Kernel, Scratch, condition, finite_readings, log_evidence, move, readings, require_step
 from .kernels import fast as fast
 from .kernels import orthogonal as orthogonal
 
@@ -114,8 +116,14 @@ def run(
     """
     m, S = prior.mean, prior.root
     scratch = Scratch()
+    quick = analyse is None and compiled.load()
     for step, obs, y in sequence:
         seen, values = finite_readings(m.shape[0], obs, y)
+        if quick and seen.factor is None and 0 < 2 * values.shape[0] <= S.shape[1]:
+            post = _compiled(m, S, step, seen, values, scratch)
+            m, S = post.mean, post.root
+            yield post
+            continue
         if step is not None:
             m, S = move(m, S, step, scratch)
         if analyse is None:
@@ -204,3 +212,30 @@ def _analyse(
     mean, root, quad, log_det, indicator = condition(m, S, obs, y, kernel, overwrite, scratch)
     quad = float(quad)
     return unchecked(Analysis, mean, root, log_evidence(obs, log_det, quad), indicator, n, quad)
+
+
+_NONE = frozen(np.empty(0))
+
+
+@lru_cache(maxsize=64)
+def _alone(std: float) -> FloatArray:
+    return np.array([std])
+
+
+def _compiled(
+    m: FloatArray, S: FloatArray, step: LinearStep | None, obs: Observation, y: FloatArray, scratch: Scratch
+) -> Analysis:
+    """Step and analysis of few readings with independent noise by machine code; the others as ever."""
+    F = g = _NONE
+    if step is not None and step.transition.ndim == 1 and step.noise_root is None:
+        require_step(step, m.shape[0])
+        F, g = step.transition, _NONE if step.shift is None else step.shift
+    elif step is not None:
+        m, S = move(m, S, step, scratch)
+    mean, root = np.empty(m.shape), np.empty(S.shape[::-1])
+    std = _alone(obs.std) if isinstance(obs.std, float) else np.asarray(obs.std)
+    H, T = np.ascontiguousarray(obs.H), np.ascontiguousarray(S.T)
+    quad, log_det, largest = compiled.thin(m, T, F, g, H, std, y, INDICATOR_LIMIT / EPS, mean, root)
+    if not EPS * largest <= INDICATOR_LIMIT:
+        return _analyse(mean, root.T, obs, y, None, True, scratch)
+    return unchecked(Analysis, mean, root.T, log_evidence(obs, log_det, quad), EPS * largest, y.shape[0], quad)

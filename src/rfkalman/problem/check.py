@@ -34,6 +34,7 @@ _PROBES = 300
 _SLOW_MS = 100.0
 #: A field whose std is less than this beside that at the start has faded.
 _FADED = 0.05
+_YEAR_NS = 365.25 * 86_400e9
 #: Fields and batches of the rehearsal that is part of a check.
 _FIELDS, _REHEARSED = 8, 20
 
@@ -291,7 +292,8 @@ def _offset_process(setup: Setup) -> str:
         return ""
     rate = -float(block.drift[0, 0])
     if rate > 0.0:
-        return f" (forgets over {1.0 / rate:.3g} {setup.labels.time_unit})"
+        years = setup.clock.unit_ns / (rate * _YEAR_NS)
+        return f" (forgets over {f'{years:.3g} years' if years > 1.0 else f'{1.0 / rate:.3g} {setup.labels.time_unit}'})"
     return " (drifts)" if block.noise_root.size else " (constant)"
 
 

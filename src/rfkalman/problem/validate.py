@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..core.checks import IntArray
-from ..core.errors import RFKalmanError
+from ..core.checks import FloatArray, IntArray
+from ..core.errors import RFKalmanError, ValueRangeError
 from ..core.show import Told
-from ..diagnostics import Readings, Rehearsal, Validation, validate
+from ..diagnostics import Alarm, LeaveOneOut, Readings, Rehearsal, Validation, leave_one_out, validate, watch
+from ..diagnostics.leave_one_out import MOST_FOLDS
 from ..diagnostics.validation import beside_peers
 from ..job import Setup
 from ..pictures.strokes import pretty_unit
+from ..runs.record import RunRecord
 from .rehearse import rehearse_problem
 from .schedule import Schedule, readings_of
 
 #: Fields and batches of the rehearsal that is part of it.
 _FIELDS, _REHEARSED = 8, 20
+#: Batches times folds, and operations, of a validation that nobody asked for: a few seconds.
+_BATCHES, _OPERATIONS = 20_000, 4e9
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -29,7 +33,7 @@ class ProblemValidation(Told):
     setup: Setup
     found: Validation
     peers: dict[str, dict[str, Any]]
-    alarms: tuple[Any, ...]
+    alarms: tuple[Alarm, ...]
 
     def __str__(self) -> str:
         return str(self.found)
@@ -44,7 +48,7 @@ class ProblemValidation(Told):
         return {"title": self.setup.labels.title, **told, "peers": self.peers, "alarms": alarms}
 
 
-def alarm_facts(setup: Setup, alarm: Any) -> dict[str, Any]:
+def alarm_facts(setup: Setup, alarm: Alarm) -> dict[str, Any]:
     """An alarm of a monitor for JSON."""
     return {
         "sensor": alarm.sensor,
@@ -90,7 +94,47 @@ def validate_problem(
     if not len(record.times):
         raise setup.problem.error("input", "no reading can be used, so there is nothing to validate.")
     since = -np.inf if since_ns is None else setup.clock.to_model(since_ns)
+    if since > record.times[-1]:
+        raise ValueRangeError(
+            f"no reading can be scored: the last usable one is of {moment(setup, float(record.times[-1]))}, before the "
+            "time from which scores were asked for; give an earlier one."
+        )
     trial = _rehearsed(setup, record, tell) if rehearsal else None
+    return _validated(setup, record, rows, since, trial, peers, tell)
+
+
+def validate_run(run: RunRecord, progress: Callable[[str], None] | None = None) -> ProblemValidation | None:
+    """The same of a run, over what it used; None without readings.
+
+    Of a long run the last part, as long as leaving out every sensor takes some seconds: the first fifth of it is not
+    scored, since what was read before is left to the prior.
+    """
+    record, rows = run.used()
+    n = len(record.times)
+    if not n:
+        return None
+    most, since = affordable(run.setup, rows.size), -np.inf
+    if most < n:
+        since = float(record.times[n - most + most // 5])
+        record = record.between(float(record.times[n - most]))
+    return _validated(run.setup, record, rows, since, None, False, progress or (lambda text: None))
+
+
+def affordable(setup: Setup, n: int) -> int:
+    """Batches over which n sensors are left out in turn after a run, or in a check."""
+    folds, dim = min(n, MOST_FOLDS) + 1, setup.model.dim
+    return int(min(max(_OPERATIONS / (folds * dim * dim * (dim + n)), 200.0), max(_BATCHES / folds, 200.0)))
+
+
+def _validated(
+    setup: Setup,
+    record: Readings,
+    rows: IntArray,
+    since: float,
+    trial: Rehearsal | None,
+    peers: bool,
+    tell: Callable[[str], None],
+) -> ProblemValidation:
     labels, coords = setup.labels, setup.sensors.coords[rows]
     held = np.flatnonzero(setup.sensors.held_out[rows]).tolist()
     unit = pretty_unit(labels.unit)
@@ -110,7 +154,7 @@ def validate_problem(
         tell("what needs no physics")
         found, others = beside_peers(found, record, coords, held_out=held, since=since, unit=unit)
     tell("sensors that lie")
-    return ProblemValidation(setup, found, others, watched(setup, found))
+    return ProblemValidation(setup, found, others, _watched(setup, found, record, coords, unit))
 
 
 def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -> tuple[Readings, IntArray]:
@@ -130,9 +174,18 @@ def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -
     return Readings.of(setup.functional(both), times, table, sensors.noise_std[both]), both
 
 
-def watched(setup: Setup, found: Validation) -> tuple[Any, ...]:
+def _watched(setup: Setup, found: Validation, record: Readings, coords: FloatArray, unit: str) -> tuple[Alarm, ...]:
     """What the monitors say of the left-out residuals."""
-    return ()
+    place = 0.0 if setup.model.sensor is None else setup.model.sensor.place
+    extra = np.full(record.sensors.n, place**2)
+    held = set(np.flatnonzero(found.loo.held_out).tolist())
+
+    def again(without: Iterable[int]) -> LeaveOneOut:
+        apart = sorted({*without, *held})
+        return leave_one_out(setup.model, record, held_out=apart, extra_variance=extra, coords=coords)
+
+    year = 365.25 * 86400e9 / setup.clock.unit_ns
+    return tuple(watch(found.loo, record, again=again, year=year, coords=coords, unit=unit))
 
 
 def _rehearsed(setup: Setup, record: Readings, tell: Callable[[str], None]) -> Rehearsal | None:

@@ -15,6 +15,7 @@ from ..domains.base import Domain
 from ..model.field import exceedance
 from ..online.readings import STATUSES, Status
 from ..pictures.strokes import AxisLabels, Grid, pictured, pretty_unit
+from ..problem.validate import ProblemValidation
 from ..runs.record import RunRecord
 from ..statespace.values import half_width
 from .figures import Artist
@@ -34,8 +35,15 @@ ROWS = 8192
 class View:
     """AxisLabels, clock, sensors and the last field of a run: what several sections of its report need."""
 
-    def __init__(self, record: RunRecord, setup: Setup, max_frames: int, max_strips: int) -> None:
-        self.record, self.setup = record, setup
+    def __init__(
+        self,
+        record: RunRecord,
+        setup: Setup,
+        max_frames: int,
+        max_strips: int,
+        validation: ProblemValidation | None = None,
+    ) -> None:
+        self.record, self.setup, self.validation = record, setup, validation
         self.max_frames, self.max_strips = max_frames, max_strips
         names = setup.labels
         self.unit, self.length_unit = pretty_unit(names.unit), pretty_unit(names.length_unit)

@@ -23,6 +23,7 @@ from ..core.checks import as_count, missing_extra
 from ..core.errors import ReportError, RFKalmanError
 from ..core.files import whole
 from ..pictures.strokes import percent
+from ..problem.validate import ProblemValidation, validate_run
 from ..runs.record import RunRecord
 from . import sections as of
 from . import words
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ..job import Setup
 
 #: How often ``progress`` is told something.
-SECTIONS = 8
+SECTIONS = 9
 
 
 def write_report(
@@ -44,6 +45,7 @@ def write_report(
     *,
     command: str,
     certificates: Iterable[Finding] | None = None,
+    validation: ProblemValidation | None = None,
     max_frames: int = 20,
     max_strips: int = 24,
     written_ns: int | None = None,
@@ -63,6 +65,8 @@ def write_report(
         What would make this report again, as typed.
     certificates : Overview or iterable of Finding, optional
         For instance what ``rfkalman.certificates.overview.certify(...)`` gave.
+    validation : ProblemValidation, optional
+        What ``rfkalman.problem.validate.validate_run(record)`` gave; asked for where it is not given.
     max_frames : int
         Times of the slider.
     max_strips : int
@@ -90,7 +94,9 @@ def write_report(
         target.parent.mkdir(parents=True, exist_ok=True)
         # Begun before anything is drawn: a folder that cannot be written is said at once.
         with whole(target) as (beside,):
-            text = _text(View(record, setup, max_frames, max_strips), command, certificates, now, progress)
+            found = validate_run(record) if validation is None else validation
+            view = View(record, setup, max_frames, max_strips, found)
+            text = _text(view, command, certificates, now, progress)
             beside.write_bytes(text.encode("utf-8"))
     except RFKalmanError:
         raise
@@ -109,6 +115,7 @@ def _text(
 
     versions = {**view.record.versions, "matplotlib (this report)": str(matplotlib.__version__)}
     made: list[tuple[str, str, Callable[[], dict[str, Any] | None]]] = [
+        ("believed", "May it be believed?", lambda: of.believed_section(view)),
         ("field", "The field at the last time", lambda: of.field_section(view)),
         ("time", "Through time", lambda: of.time_section(view)),
         ("sensors", "What the sensors said", lambda: of.sensor_section(view)),

@@ -15,6 +15,7 @@ from ..certificates.words import Overview
 from ..core.checks import FloatArray
 from ..online.readings import MEANINGS, WINDOW_BATCHES
 from ..pictures.strokes import Picture, percent, with_unit
+from ..problem.validate import alarm_facts
 from ..statespace.values import half_width
 from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
 from .figures import COARSE, NUMBERED, SHARP
@@ -49,7 +50,14 @@ def head_section(view: View) -> Content:
         for name, a, b in zip(view.setup.labels.axes, view.domain.lower, view.domain.upper, strict=True)
     )
     warnings = (text[:1].upper() + text[1:] for text in view.record.consistency().warnings)
+    found = None if view.validation is None else view.validation.found
+    left_out = None if found is None else found.leave_one_out
+    # A band that left-out sensors refute is not claimed: it grows with their errors, or is withheld.
+    half *= 1.0 if left_out is None else max(1.0, left_out.rms_z)
     return {
+        "verdict": None if found is None else found.verdict,
+        "withheld": found is not None and found.verdict.level == "refuted",
+        "left_out": left_out,
         "where": where,
         "heard": sum(1 for row in view.sensors if row.n),
         "used": view.counts.get("used", 0),
@@ -60,6 +68,47 @@ def head_section(view: View) -> Content:
         "n_inside": sum(row.n_inside for row in view.sensors),
         "look": [*_alarms(view), *warnings, *view.setup.warnings],
     }
+
+
+def believed_section(view: View) -> Content | None:
+    """The verdict, how each sensor was predicted from all others, the ranks of what it read, and both over time."""
+    if view.validation is None:
+        return None
+    found, names = view.validation.found, dict(zip(view.setup.sensors.ids, range(view.setup.sensors.n), strict=True))
+    held = {name for name, out in zip(found.loo.ids, found.loo.held_out, strict=True) if out}
+    squares = dict(zip(found.innovations.ids, found.innovations.per_sensor().tolist(), strict=True))
+    rows = [
+        (names[name] + 1, name, name in held, one, squares[name]) for name, one in found.sensors.items()
+    ]
+    content: Content = {
+        "found": found,
+        "rows": rows,
+        "listed": LISTED,
+        "since": view.when(view.setup.clock.from_model(max(found.since, float(found.loo.times[0])))),
+        "until": view.when(view.setup.clock.from_model(float(found.loo.times[-1]))),
+        "alarms": [alarm_facts(view.setup, alarm) for alarm in view.validation.alarms],
+        "rejecting": [test for test in found.tests if test.rejects],
+        "pictures": [],
+    }
+    if found.leave_one_out is not None:
+        shares = ", ".join(f"{100 * part:.0f} %" for part in found.leave_one_out.ranks)
+        alt = f"Ranks of readings in their predictions from all other sensors, ten bars: {shares}."
+        content["pictures"].append((
+            view.artist.ranks(found.leave_one_out.ranks, alt),
+            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a valley "
+            "where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
+        ))  # fmt: skip
+        blocks = [(t, one.rms_z) for t, one in found.over_time if one is not None]
+        if len(blocks) > 1:
+            edges = [*(t for t, _ in blocks), float(found.loo.times[-1])]
+            times = np.array([view.setup.clock.from_model(t) for t in edges], dtype=np.int64)
+            sizes = np.array([z for _, z in blocks])
+            told = ", ".join(f"{z:.2g}" for z in sizes)
+            content["pictures"].append((
+                view.artist.over_time(times, sizes, f"Error over claimed std in blocks of time: {told}."),
+                "Errors at left-out sensors over what was claimed (rms), in blocks of time; 1 where bands are right.",
+            ))  # fmt: skip
+    return content
 
 
 def _alarms(view: View) -> list[str]:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray, IntArray
 from ..core.errors import TimeError, ValueRangeError
 from ..core.show import Shown
+from ..diagnostics import Readings
 from ..filters.smoother import Future
 from ..io.store import Source, Store
 from ..io.timestamps import Time, instant, instants
 from ..job import Setup
 from ..model.field import Field
-from ..online.readings import EVER, NEVER, STATUSES
+from ..online.readings import EVER, NEVER, STATUSES, Status
 from ..statespace.values import Gaussian
 from .batches import BatchFilter
 from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
@@ -367,6 +368,39 @@ class RunRecord(Shown):
             total += n
         if group:
             yield self._readings_of(group)
+
+    def used(self) -> tuple[Readings, IntArray]:
+        """The readings that were used, and beside them those of held-out sensors, as arrays in the order of time.
+
+        Also the rows of their sensors in the sensor table: those in use, then those held out.
+        """
+        sensors, clock = self.setup.sensors, self.setup.clock
+        rows = np.concatenate([np.flatnonzero(sensors.used), np.flatnonzero(sensors.inside & sensors.held_out)])
+        number = np.full(sensors.n, -1)
+        number[rows] = np.arange(rows.size)
+        none: IntArray = np.zeros(0, dtype=np.int64)
+        parts: list[tuple[Any, ...]] = [(none, none, np.zeros(0))]
+        for told in self.readings():
+            apart = told.status == Status.HELD_OUT
+            keep = ((told.status == Status.USED) | apart) & np.isfinite(told.measured) & (number[told.sensor] >= 0)
+            when = np.where(apart, clock.batch_ns(told.time_ns), told.batch_ns)
+            parts.append((when[keep], number[told.sensor[keep]], told.measured[keep]))
+        when, row, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.lexsort((row, when))
+        when, row, value = when[order], row[order], value[order]
+        once = np.ones(when.size, dtype=np.bool_)
+        once[1:] = (np.diff(when) != 0) | (np.diff(row) != 0)
+        when, row, value = when[once], row[once], value[once]
+        times, first = np.unique(when, return_index=True)
+        found = Readings(
+            self.setup.functional(rows),
+            sensors.noise_std[rows],
+            clock.to_model(times) if times.size else np.zeros(0),
+            np.append(first, when.size),
+            row,
+            value,
+        )
+        return found, rows
 
     def _readings_of(self, sensors: Iterable[int]) -> SensorReadings:
         columns = list(zip(*self.store.of_sensors(sensors), strict=True)) or [()] * 7
