@@ -31,7 +31,7 @@ PER_YEAR = 0.05
 #: The reference: a third of a sensor's record, at most so many years. Two of them tell a season from a change.
 _SHARE, _YEARS = 1 / 3, 2.0
 #: A reference holds so many blocks, unless readings are rarer; means of so many blocks are watched.
-_BLOCKS, _SHORT, _LONG = 240, 2, 10
+_BLOCKS, _LONG = 240, 10
 #: Fewer blocks than this are no reference.
 _LEAST = 60
 #: A statistic watched without pause passes a limit more often than its independent values: so many times.
@@ -42,8 +42,10 @@ _FREEDOM = 3.0
 _CLAIMED = 3.0
 #: Cycles in a year that a residual may have.
 _HARMONICS = (1,)
-#: Tests that share the false alarms: two levels and a jump, spikes, values that stick, silence.
-_TESTS = 6
+#: Tests that share the false alarms: level, jump, spikes, values that stick, silence.
+_TESTS = 5
+#: A spike is named this far beyond where the tail of the reference ends: weather has tails that no reference shows.
+_GROSS = 1.5
 #: A unit, an exchange or a clock explains a residual that it makes this many times smaller, block after block.
 _EXPLAINS = 3.0
 _AGREE = 0.9
@@ -233,14 +235,13 @@ def _season(at: FloatArray, x: FloatArray, n_ref: int, year: float) -> FloatArra
     return np.asarray(design @ np.linalg.lstsq(design[there], x[there], rcond=None)[0])
 
 
-def _statistics(x: FloatArray) -> Iterator[tuple[FloatArray, int]]:
-    """What is watched: the level over a short and a long window, and the jump from one window to the next."""
-    yield _moving(x, _SHORT), _SHORT
-    level = _moving(x, _LONG)
-    yield level, _LONG
-    half = _moving(x, _LONG // 2)
-    before = np.concatenate([np.full(_LONG // 2, np.nan), half[: -(_LONG // 2)]])
-    yield half - before, _LONG
+def _statistics(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What is watched: the level over a window, and the jump from one half of a window to the next.
+
+    Nothing shorter: an excursion that is over within days is weather, and neither a drift nor a step.
+    """
+    half, shift = _moving(x, _LONG // 2), _LONG // 2
+    return _moving(x, _LONG), half - np.concatenate([np.full(shift, np.nan), half[:-shift]])
 
 
 def _limit(x: FloatArray, share: float, blocks_per_year: float) -> float:
@@ -279,7 +280,7 @@ def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float
     if known_season:
         blocks = blocks - _season(at, blocks, n_ref, year)
     best, since = None, np.inf
-    for x, width in _statistics(blocks):
+    for x in _statistics(blocks):
         ref = x[:n_ref]
         if np.isfinite(ref).sum() < _LEAST // 2:
             continue
@@ -295,7 +296,7 @@ def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float
         if best is None or ratio[peak] > best.peak:
             over = np.flatnonzero((ratio[peak:] <= 1.0) & np.isfinite(x[peak:]))
             until = float(at[peak + over[0]]) if over.size else None
-            side, window = float(np.sign(x[first])), width * h
+            side, window = float(np.sign(x[first])), _LONG * h
             best = _Sign(float(ratio[peak]), side, since, until, window, at, x, limit, blocks)
     return None if best is None else replace(best, since=since)
 
@@ -363,15 +364,15 @@ def _neighbours(coords: ArrayLike | None, n: int) -> NDArray[np.bool_]:
 
 def _told(loo: LeaveOneOut, i: int, sign: _Sign, words: _Words, kind: str, others: tuple[str, ...]) -> Alarm:
     usual = float(np.nanmedian(loo.std[:, i]))
-    peak = float(sign.level[np.nanargmax(np.where(sign.at >= sign.since, np.abs(sign.level), -1.0))])
+    peak = sign.side * float(np.nanmax(np.where(sign.at >= sign.since, sign.side * sign.level, 0.0)))
     text = (
         f"the mean of its residual against the others over {words.span(sign.window)} departs by up to "
         f"{words.value(peak * usual)} from what it was; {words.value(sign.limit * usual)} is its limit"
     )
     if kind == "event":
         text += f"; {', '.join(others)} saw the same at the same time, so the readings are kept"
-    else:
-        text += f"; it began about {words.span(max(sign.since - _shape(sign)[1], 0.0))} before it could be told"
+    elif (earlier := sign.since - _shape(sign)[1]) > 0.0:
+        text += f"; it began about {words.span(earlier)} before it could be told"
     chart = (sign.at, sign.level * usual, sign.limit * usual)
     return Alarm(loo.ids[i], kind, sign.since, text, *chart, sign.until, others)
 
@@ -395,7 +396,7 @@ def _spikes(track: _Track, noise: float, share: float, year: float) -> tuple[Flo
     q95, q99 = np.quantile(usual, [0.95, 0.99])
     p = share * track.gap / year
     tail = q99 + (q99 - q95) / np.log(5.0) * max(np.log(0.01 / p), 0.0)
-    return out, float(max(tail, 6.0 * np.median(usual) / 0.6745, 5.0 * noise / track.usual))
+    return out, float(max(_GROSS * tail, 6.0 * np.median(usual) / 0.6745, 5.0 * noise / track.usual))
 
 
 def _spiked(
