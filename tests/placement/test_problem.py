@@ -133,7 +133,7 @@ def test_the_command_refuses_what_it_cannot_use(examples, tmp_path, capsys):
     table.write_text("depth\n3.5\n")
     told = ["suggest", problem, "--candidates", str(table), "--count", "1", "--picture", str(tmp_path / "p.png")]
     assert run(told) == 2
-    assert "candidates: 1 of 1 points lie outside" in capsys.readouterr().err and not (tmp_path / "p.png").exists()
+    assert "C.csv: 1 of 1 points lie outside" in capsys.readouterr().err and not (tmp_path / "p.png").exists()
     assert run(["suggest", problem, "--candidates", str(table), "--drop"]) == 2
     assert "leave them out with --drop" in capsys.readouterr().err
 

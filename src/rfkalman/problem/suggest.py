@@ -61,7 +61,7 @@ def coming(setup: Setup, readings: Any = None) -> Coming:
     model, t, belief = setup.model, setup.model.start, setup.model.initial
     # A look first: without a usable reading a schedule would be made up.
     schedule, data = scheduled(setup, readings, 2)
-    pace, heard = schedule[1][0] - schedule[0][0] if len(schedule) > 1 else 1.0, np.flatnonzero(setup.sensors.inside)
+    pace, heard = schedule[1][0] - schedule[0][0] if len(schedule) > 1 else 1.0, np.flatnonzero(setup.sensors.used)
     used = data is not None and data.usable > 0
     if data is not None and used:
         schedule, _ = scheduled(setup, readings, data.batches)
