@@ -33,7 +33,12 @@ problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).
 folder_option = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; output.folder of the problem by default.")
 ]
-strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 unless the verdict is good, and on warnings about consistency and alarms.")]
+strict_option = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Exit code 1 unless the verdict is good, and on warnings about consistency and alarms."
+    ),
+]
 
 
 # -- before a run -----------------------------------------------------------------------------------------------------

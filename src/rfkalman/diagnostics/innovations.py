@@ -239,7 +239,9 @@ def _worst(name: str, groups: list[FloatArray]) -> Test:
     kept = [group for group in kept if group.size]
     p = np.array([_two_sided(float(group.sum()), group.size) for group in kept])
     worst = int(np.argmin(p))
-    return _test(name, -np.expm1(p.size * np.log1p(-min(p[worst], 1.0 - 1e-16))), kept[worst].mean(), "normalised squares")
+    return _test(
+        name, -np.expm1(p.size * np.log1p(-min(p[worst], 1.0 - 1e-16))), kept[worst].mean(), "normalised squares"
+    )
 
 
 def _sums(w: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -270,5 +272,3 @@ def _pooled(r: FloatArray, pairs: FloatArray) -> FloatArray:
 
 def _largest(values: FloatArray) -> float:
     return float(values[np.argmax(np.abs(values))]) if values.size else 0.0
-
-

@@ -133,7 +133,10 @@ class Validation(Told):
         left = scores(self.leave_one_out, lambda name: name not in held)
         if left is not None:
             left["over_time"] = [
-                {"since": t, **({} if one is None else {"rmse": one.rmse, "rms_z": one.rms_z, "coverage": one.coverage})}
+                {
+                    "since": t,
+                    **({} if one is None else {"rmse": one.rmse, "rms_z": one.rms_z, "coverage": one.coverage}),
+                }
                 for t, one in self.over_time
             ]
             left["extrapolation"] = None if self.extrapolation is None else self.extrapolation.as_dict()
@@ -530,9 +533,13 @@ def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], l
     named = [
         name for name, one in found.sensors.items() if one.rms_z > max(_MATTERS_AT_ONE, 1.5 * _others(found, name))
     ]
-    if named and (matters("left out: squares of a sensor", _MATTERS_AT_ONE, root=True) or matters("left out: means", 1.0)):
+    if named and (
+        matters("left out: squares of a sensor", _MATTERS_AT_ONE, root=True) or matters("left out: means", 1.0)
+    ):
         wrong.append(f"{_several(named)} {'does' if len(named) == 1 else 'do'} not fit what all others say")
-        helps.append(f"a look at {_several(named)}: place, name, unit, drift; without it or with an offset, validate again")
+        helps.append(
+            f"a look at {_several(named)}: place, name, unit, drift; without it or with an offset, validate again"
+        )
     elif matters("left out: squares of a sensor", _MATTERS_AT_ONE, root=True) or matters("left out: means", 1.0):
         wrong.append("some sensors do not fit what all others say")
     if matters("left out: squares over time", _MATTERS_AT_ONE, root=True):
@@ -555,7 +562,9 @@ def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], l
         if matters("means", _MEAN):
             wrong.append("some sensors depart to the same side for long")
     if left_out and not named:
-        helps.append("coefficients learnt from the readings (rfkalman fit), and what a new place has (sensors.accuracy)")
+        helps.append(
+            "coefficients learnt from the readings (rfkalman fit), and what a new place has (sensors.accuracy)"
+        )
     if held is not None and held.rms_z > _REFUTES and held.rms_z > 1.5 * own.rms_z:
         wrong.append(f"sensors that were held out are missed by {held.rms_z:.2g} times what is claimed")
     if found.rehearsal is not None and not found.rehearsal.holds and found.rehearsal.coverage["90"] < 0.9:
@@ -605,5 +614,3 @@ def _several(names: Sequence[str]) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-

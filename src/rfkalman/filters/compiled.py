@@ -127,7 +127,9 @@ def plain(
                     used += 1
             np.dot(h, p, A)
             np.dot(A, h.T, C)
-            evidence[t, k] = _joint(kept, order[:used], A, C, R[sensors[t]], h, m[k], y[t], extra, W, q, mean[t, k], std[t, k])
+            evidence[t, k] = _joint(
+                kept, order[:used], A, C, R[sensors[t]], h, m[k], y[t], extra, W, q, mean[t, k], std[t, k]
+            )
             if kept > 0:
                 w = W[:kept]
                 np.dot(w.T, w, product)

@@ -77,9 +77,7 @@ def believed_section(view: View) -> Content | None:
     found, names = view.validation.found, dict(zip(view.setup.sensors.ids, range(view.setup.sensors.n), strict=True))
     held = {name for name, out in zip(found.loo.ids, found.loo.held_out, strict=True) if out}
     squares = dict(zip(found.innovations.ids, found.innovations.per_sensor().tolist(), strict=True))
-    rows = [
-        (names[name] + 1, name, name in held, one, squares[name]) for name, one in found.sensors.items()
-    ]
+    rows = [(names[name] + 1, name, name in held, one, squares[name]) for name, one in found.sensors.items()]
     content: Content = {
         "found": found,
         "rows": rows,
