@@ -72,8 +72,8 @@ def trial(kind: str, fault: str, seeds: range) -> tuple[Counter[str], Counter[st
         readings = record(kind, seed, fault)
         with pytest.MonkeyPatch.context() as patch:
             if fault:
-                # What chance does is a function of model and times: for the right model it is drawn anew for each truth,
-                # so that its own chance counts, and for a wrong one, which is far from it, once.
+                # What chance does is a function of model and times: for the right model it is drawn anew for each
+                # truth, so that its own chance counts, and for a wrong one, which is far from it, once.
                 patch.setattr(validation, "_drawn_z", lambda *_: drawn())
             found = rk.validate(stated, readings, coords=PLACES, seed=seed)
         levels[found.verdict.level] += 1

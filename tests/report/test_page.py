@@ -23,10 +23,10 @@ from rfkalman.core.errors import ReportError, ValueRangeError
 from rfkalman.domains import Box
 from rfkalman.pictures.strokes import encode, grid_of
 from rfkalman.problem import Problem, Setup
+from rfkalman.problem.validate import validate_run
 from rfkalman.report import contents as data
 from rfkalman.report import words as say
 from rfkalman.report.figures import date_ticks, drawn_of, gaps, numbers_beside
-from rfkalman.problem.validate import validate_run
 from rfkalman.report.page import SECTIONS, render, write_report
 from rfkalman.runs import RunRecord
 from rfkalman.runs.record import Strip

@@ -308,7 +308,7 @@ def _offset_process(setup: Setup) -> str:
 
 
 def _verdict(setup: Setup, readings: Any, trial: Rehearsal | None) -> Verdict | None:
-    """Each sensor predicted from all others over the last batches of the readings; without any, what a rehearsal says."""
+    """Each sensor predicted from all others over the last batches of the readings; without any, of a rehearsal."""
     if readings is not None:
         try:
             return validate_part(setup, readings, trial, _VALIDATED).verdict

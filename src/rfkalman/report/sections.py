@@ -93,8 +93,8 @@ def believed_section(view: View) -> Content | None:
         alt = f"Ranks of readings in their predictions from all other sensors, ten bars: {shares}."
         content["pictures"].append((
             view.artist.ranks(found.leave_one_out.ranks, alt),
-            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a valley "
-            "where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
+            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a "
+            "valley where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
         ))  # fmt: skip
         blocks = [(t, one.rms_z) for t, one in found.over_time if one is not None]
         if len(blocks) > 1:
