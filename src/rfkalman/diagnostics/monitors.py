@@ -9,6 +9,7 @@ judged again: a liar spoils the predictions of its neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -30,17 +31,21 @@ PER_YEAR = 0.05
 #: The reference: a third of a sensor's record, at most so many years. Two of them tell a season from a change.
 _SHARE, _YEARS = 1 / 3, 2.0
 #: A reference holds so many blocks, unless readings are rarer; means of so many blocks are watched.
-_BLOCKS, _SHORT, _LONG = 240, 2, 10
+_BLOCKS, _LONG = 240, 10
 #: Fewer blocks than this are no reference.
 _LEAST = 60
 #: A statistic watched without pause passes a limit more often than its independent values: so many times.
-_CLUMPS = 4.0
+_CLUMPS = 8.0
 #: Degrees of freedom that a spread is granted at least, however long the memory of a residual is.
 _FREEDOM = 3.0
 #: Where the reference is shorter than a year, no season is known: a change must also exceed so many claimed stds.
 _CLAIMED = 3.0
-#: Tests that share the false alarms: two levels and a jump, spikes, values that stick, silence.
-_TESTS = 6
+#: Cycles in a year that a residual may have.
+_HARMONICS = (1,)
+#: Tests that share the false alarms: level, jump, spikes, values that stick, silence.
+_TESTS = 5
+#: A spike is named this far beyond where the tail of the reference ends: weather has tails that no reference shows.
+_GROSS = 1.5
 #: A unit, an exchange or a clock explains a residual that it makes this many times smaller, block after block.
 _EXPLAINS = 3.0
 _AGREE = 0.9
@@ -161,7 +166,7 @@ def blind_spots(loo: LeaveOneOut, year: float) -> list[str]:
     ['A: too few readings with a prediction to be watched at all']
     """
     few, short, season = [], [], []
-    for i in np.flatnonzero(~loo.held_out):
+    for i in np.flatnonzero(~loo.held_out).tolist():
         track = _track(loo, i, year)
         if track is None:
             few.append(loo.ids[i])
@@ -222,14 +227,21 @@ def _moving(x: FloatArray, width: int) -> FloatArray:
     return np.where(full, (total[width:] - total[:-width]) / np.maximum(n, 1), np.nan)
 
 
-def _statistics(x: FloatArray) -> Iterator[tuple[FloatArray, int]]:
-    """What is watched: the level over a short and a long window, and the jump from one window to the next."""
-    yield _moving(x, _SHORT), _SHORT
-    level = _moving(x, _LONG)
-    yield level, _LONG
-    half = _moving(x, _LONG // 2)
-    before = np.concatenate([np.full(_LONG // 2, np.nan), half[: -(_LONG // 2)]])
-    yield half - before, _LONG
+def _season(at: FloatArray, x: FloatArray, n_ref: int, year: float) -> FloatArray:
+    """The yearly cycle of the reference, and its half-yearly one, continued."""
+    phase = 2.0 * np.pi * at / year
+    design = np.column_stack([np.ones(at.size), *(f(k * phase) for k in _HARMONICS for f in (np.cos, np.sin))])
+    there = np.flatnonzero(np.isfinite(x[:n_ref]))
+    return np.asarray(design @ np.linalg.lstsq(design[there], x[there], rcond=None)[0])
+
+
+def _statistics(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What is watched: the level over a window, and the jump from one half of a window to the next.
+
+    Nothing shorter: an excursion that is over within days is weather, and neither a drift nor a step.
+    """
+    half, shift = _moving(x, _LONG // 2), _LONG // 2
+    return _moving(x, _LONG), half - np.concatenate([np.full(shift, np.nan), half[:-shift]])
 
 
 def _limit(x: FloatArray, share: float, blocks_per_year: float) -> float:
@@ -249,7 +261,7 @@ def _limit(x: FloatArray, share: float, blocks_per_year: float) -> float:
             break
         memory += 2.0 * rho
     p = min(share * memory / (_CLUMPS * blocks_per_year), 0.1)
-    return float(-stdtrit(max(n / memory - 1.0, _FREEDOM), 0.5 * p)) * var**0.5
+    return -float(stdtrit(max(n / memory - 3.0, _FREEDOM), 0.5 * p)) * math.sqrt(var)
 
 
 def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float, float]]) -> _Sign | None:
@@ -261,12 +273,14 @@ def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float
         return None
     n = int((track.t[-1] - start) / h + 1e-9) + 1
     blocks = _medians(track.t, track.z, start, h, n)
-    at = start + h * (1.0 + np.arange(n))
+    at: FloatArray = np.asarray(start + h * (1.0 + np.arange(n)))
     for low, high in masked:
         blocks[(at > low) & (at - h < high)] = np.nan
     known_season = length >= 0.99 * year
+    if known_season:
+        blocks = blocks - _season(at, blocks, n_ref, year)
     best, since = None, np.inf
-    for x, width in _statistics(blocks):
+    for x in _statistics(blocks):
         ref = x[:n_ref]
         if np.isfinite(ref).sum() < _LEAST // 2:
             continue
@@ -282,15 +296,15 @@ def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float
         if best is None or ratio[peak] > best.peak:
             over = np.flatnonzero((ratio[peak:] <= 1.0) & np.isfinite(x[peak:]))
             until = float(at[peak + over[0]]) if over.size else None
-            side, window = float(np.sign(x[first])), width * h
+            side, window = float(np.sign(x[first])), _LONG * h
             best = _Sign(float(ratio[peak]), side, since, until, window, at, x, limit, blocks)
     return None if best is None else replace(best, since=since)
 
 
 def _shape(sign: _Sign) -> tuple[str, float]:
     """Whether the residual stepped or drifted, and about when it began, by least squares around the alarm."""
-    near = np.abs(sign.at - sign.since) <= 6.0 * sign.window
-    near &= np.isfinite(sign.blocks)
+    end = min(sign.since + 24.0 * sign.window, np.inf if sign.until is None else sign.until)
+    near = (sign.at >= sign.since - 6.0 * sign.window) & (sign.at <= end) & np.isfinite(sign.blocks)
     t, x = sign.at[near], sign.blocks[near]
     best = (np.inf, "step", sign.since)
     for begin in t[1:-1]:
@@ -318,17 +332,15 @@ def _changes(
         left = {c: signs(others[c], without | {c}) for c in others}
         named = min(others, key=lambda c: (sum(np.log(sign.peak) for sign in left[c].values()), -found[c].peak))
         sign = found[named]
-        # A liar pushes the predictions of its neighbours to its side, and so their residuals to the other one. Those on
-        # its own side that stay there without it have seen what it saw.
+        # Without a liar its neighbours are quiet. Those that stand out on its side, without it, have seen what it saw.
         seen = [
             j
             for j, other in left[named].items()
-            if near[named, j] and j in found and found[j].side == other.side == sign.side
-            if abs(other.since - sign.since) <= 2.0 * sign.window
+            if near[named, j] and other.side == sign.side and abs(other.since - sign.since) <= 2.0 * sign.window
         ]
         if seen:
             members = {named, *seen}
-            named = max(members, key=lambda i: found[i].peak)
+            named = max(members & found.keys(), key=lambda i: found[i].peak)
             fellows = tuple(loo.ids[i] for i in sorted(members) if i != named)
             sign = found[named]
             yield _told(loo, named, sign, words, "event", fellows)
@@ -352,15 +364,15 @@ def _neighbours(coords: ArrayLike | None, n: int) -> NDArray[np.bool_]:
 
 def _told(loo: LeaveOneOut, i: int, sign: _Sign, words: _Words, kind: str, others: tuple[str, ...]) -> Alarm:
     usual = float(np.nanmedian(loo.std[:, i]))
-    peak = float(sign.level[np.nanargmax(np.where(sign.at >= sign.since, np.abs(sign.level), -1.0))])
+    peak = sign.side * float(np.nanmax(np.where(sign.at >= sign.since, sign.side * sign.level, 0.0)))
     text = (
         f"the mean of its residual against the others over {words.span(sign.window)} departs by up to "
         f"{words.value(peak * usual)} from what it was; {words.value(sign.limit * usual)} is its limit"
     )
     if kind == "event":
         text += f"; {', '.join(others)} saw the same at the same time, so the readings are kept"
-    else:
-        text += f"; it began about {words.span(max(sign.since - _shape(sign)[1], 0.0))} before it could be told"
+    elif (earlier := sign.since - _shape(sign)[1]) > 0.0:
+        text += f"; it began about {words.span(earlier)} before it could be told"
     chart = (sign.at, sign.level * usual, sign.limit * usual)
     return Alarm(loo.ids[i], kind, sign.since, text, *chart, sign.until, others)
 
@@ -384,12 +396,26 @@ def _spikes(track: _Track, noise: float, share: float, year: float) -> tuple[Flo
     q95, q99 = np.quantile(usual, [0.95, 0.99])
     p = share * track.gap / year
     tail = q99 + (q99 - q95) / np.log(5.0) * max(np.log(0.01 / p), 0.0)
-    return out, float(max(tail, 6.0 * np.median(usual) / 0.6745, 5.0 * noise / track.usual))
+    return out, float(max(_GROSS * tail, 6.0 * np.median(usual) / 0.6745, 5.0 * noise / track.usual))
 
 
 def _spiked(
-    tracks: dict[int, _Track], noise: Sequence[float], share: float, words: _Words, ids: Sequence[str]
+    loo: LeaveOneOut, again: Again | None, without: set[int], noise: Sequence[float], share: float, words: _Words
 ) -> Iterator[Alarm]:
+    tracks, ids = _tracks(loo, without, words.year), loo.ids
+    alone: dict[int, dict[int, _Track]] = {}
+
+    def seen_by_others(i: int, when: float, size: float) -> bool:
+        """Whether others stand out on the same side at this time when they are predicted without this sensor."""
+        if i not in alone:
+            assert again is not None
+            alone[i] = _tracks(again(without | {i}), without | {i}, words.year)
+        for j, track in alone[i].items():
+            out, limit = _spikes(track, noise[j], share, words.year)
+            if (out[np.abs(track.t - when) <= 2.0 * track.gap] * np.sign(size) > limit).any():
+                return True
+        return False
+
     found: dict[int, tuple[FloatArray, float]] = {}
     hits: list[tuple[float, float, int, int]] = []
     for i, track in tracks.items():
@@ -397,10 +423,9 @@ def _spiked(
         hits += [(float(track.t[k]), float(out[k] / limit), i, int(k)) for k in np.flatnonzero(np.abs(out) > limit)]
     own: dict[int, list[int]] = {}
     for when, size, i, k in hits:
-        near = 2.0 * tracks[i].gap
-        beside = [(s, j) for t, s, j, _ in hits if abs(t - when) <= near and j != i]
-        # The largest of a batch is the spike, the others were predicted from it; several on one side saw the same.
-        if all(abs(s) < abs(size) and s * size < 0.0 for s, _ in beside):
+        beside = [(s, j) for t, s, j, _ in hits if abs(t - when) <= 2.0 * tracks[i].gap and j != i]
+        # The largest of a batch is the spike, unless others stand out on its side even if predicted without it.
+        if all(abs(s) < abs(size) for s, _ in beside) and not (beside and again and seen_by_others(i, when, size)):
             own.setdefault(i, []).append(k)
     for i, rows in own.items():
         track, (out, limit) = tracks[i], found[i]
@@ -475,7 +500,7 @@ def _silent(track: _Track, loo: LeaveOneOut, i: int, share: float, words: _Words
 # -- wrong unit, swap, wrong clock: something else explains the residuals --------------------------------------------
 
 
-def _explained(t: FloatArray, before: FloatArray, after: FloatArray, factor: float) -> int | None:
+def _explained(before: FloatArray, after: FloatArray, factor: float) -> int | None:
     """From which reading on another reading of the record leaves residuals this many times smaller; None: nowhere.
 
     The beginning is where the squares saved from then on are most. Ten stretches must agree, nine of them at least.
@@ -495,7 +520,7 @@ def _unit(track: _Track, words: _Words, name: str) -> Alarm | None:
     best: tuple[float, str, int] | None = None
     for unit, (factor, shift) in UNITS.items():
         after = ((track.value - shift) / factor - track.mean) ** 2
-        first = _explained(track.t, before, after, _EXPLAINS)
+        first = _explained(before, after, _EXPLAINS)
         if first is None:
             continue
         part = slice(first, None)
@@ -525,7 +550,7 @@ def _clock(track: _Track, words: _Words, name: str) -> Alarm | None:
         moved = np.interp(at[inside], track.t, track.value)
         off = (value - track.mean[inside] for value in (track.value[inside], moved))
         before, after = ((e - np.median(e)) ** 2 for e in off)
-        first = _explained(track.t[inside], before, after, 2.0)
+        first = _explained(before, after, 2.0)
         if first is None or np.mean(before[first:]) < (1.5 * track.usual) ** 2:
             continue
         left = float(np.mean(after[first:]) / np.mean(before[first:]))
@@ -559,14 +584,15 @@ def _swap(
     tried = []
     for i, j in combinations(watched, 2):
         _, own, crossed = _crossed(loo, i, j)
-        if own.size >= _LEAST and crossed.sum() < 0.7 * own.sum() and own.mean() > 2.0:
-            tried.append((float(crossed.sum() / own.sum()), i, j))
+        first = _explained(own, crossed, 1.2)
+        if first is not None and own[first:].mean() > 2.0:
+            tried.append((float(crossed[first:].sum() / own[first:].sum()), i, j))
     best: tuple[float, int, int, int, LeaveOneOut] | None = None
     for _, i, j in sorted(tried)[:_TRIED]:
         # Each of the two was predicted from the other: both are set aside before they are compared.
         alone = loo if again is None else again(without | {i, j})
         rows, own, crossed = _crossed(alone, i, j)
-        first = _explained(alone.times[rows], own, crossed, 2.0)
+        first = _explained(own, crossed, 2.0)
         if first is None or own[first:].mean() < 4.0:
             continue
         left = float(crossed[first:].mean() / own[first:].mean())
@@ -682,6 +708,6 @@ def watch(
     alarms += stuck.values()
     if stuck:
         set_aside(*stuck)
-    alarms += _spiked(tracks, noise, share, words, loo.ids)
+    alarms += _spiked(loo, again, without, noise, share, words)
     alarms += _changes(loo, again, without, share, words, coords)
     return alarms

@@ -132,6 +132,13 @@ def guess_sensors(table: Table) -> dict[str, Any]:
         "from_surface": axes == ["depth"] and lower[0] >= 0.0,
         "lower": [a for a, _ in limits],
         "upper": [b for _, b in limits],
+        "deep": rounded(2.0 * upper[0], 3),
+        "far": [
+            [rounded(c + sign * 30.0 * (extent or 1.0), 4) for c in (0.5 * (lower + upper)).tolist()]
+            for sign in (-1, 1)
+        ],
+        "extent": extent,
+        "spacing": _spacing(coords),
         "middle": [rounded(x, 4) for x in np.median(coords, axis=0).tolist()],
         # For a length of some distances of sensors, at most a third of the domain.
         "reach": rounded(min(2.0 * _spacing(coords), extent / 3.0 or 1.0) * reach_per_length(len(axes), 2.0)),
@@ -285,6 +292,8 @@ def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
         "absolute_zero": _absolute_zero(unit, float(low)),
         "first": float(np.median([min(path)[1] for path in series.values()])),
         "spread": spread,
+        "duration": float(np.ptp([t for path in series.values() for t, _ in path])),  # seconds
+        "gap": _gap(series),  # seconds
         "pace": pace or 0.1 * spread,  # typical change of the liveliest sensor within one unit of time
         "unit_of_time": unit_of_time,
         "seconds": _SECONDS.get(unit_of_time, 1.0),
@@ -459,6 +468,13 @@ def _pace(series: dict[str, list[tuple[float, float]]], time_unit: str | None) -
     gap = float(np.median(gaps)) if gaps else 3600.0
     unit = time_unit or next((u for u, most in (("s", 20.0), ("min", 900.0), ("h", 20_000.0)) if gap < most), "d")
     return unit, max(rates, default=0.0) * math.sqrt(_SECONDS.get(unit, 1.0))
+
+
+def _gap(series: dict[str, list[tuple[float, float]]]) -> float:
+    """Usual time between readings of a sensor, in seconds."""
+    gaps = [np.diff(np.unique([t for t, _ in path])) for path in series.values()]
+    every = np.concatenate(gaps) if gaps else np.zeros(0)
+    return float(np.median(every)) if every.size else 3600.0
 
 
 def _lag(seconds: Sequence[float], sensors: Sequence[str] | None) -> float:

@@ -8,7 +8,7 @@ an answer stands there; lines that end in ``CHECK`` hold a guess from the data.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from .forms import look
 from .init import guess_readings, guess_sensors, rounded
 from .schema import Input
 from .section import LIMITS
+from .situations import situation_of
 
 #: The shipped examples, all synthetic.
 EXAMPLES = ("soil", "pumping", "plume", "city")
@@ -96,12 +97,14 @@ def problem_text(
     if readings is not None:
         read = look(Path(readings), _LOOKED_AT, lambda table: guess_readings(table, found["ids"]))
     name = (read and read["quantity"]) or "field"
+    unit = (read and read["unit"]) or found["noise_unit"]
     text = _template().render(
+        situation=situation_of(found, read, name, unit, title, Path(sensors)),
         sensors=found,
         readings=read,
         title=title or f"{name} from {len(found['ids'])} sensors",
         name=name,
-        unit=(read and read["unit"]) or found["noise_unit"],
+        unit=unit,
         sensors_file=_relative(sensors, place),
         readings_file=readings and _relative(readings, place),
         usual=Input.model_validate({}).missing,
@@ -114,7 +117,7 @@ def problem_text(
         "# Every quantity is a number in the units of this file (domain.unit, time.unit, field.unit) or a text with",
         '# its unit: "0.5 mm2/s". Spreads of temperatures are differences: "0.1 degC" as a std is 0.1 K.',
         f"# Lines to fill in are marked {FILL_IN} ({marked} of them), guesses worth a look {CHECK}.",
-        "# Then: rfkalman check, rfkalman run.",
+        "# Then: rfkalman fit (what is guessed, from the readings), rfkalman check, rfkalman run, rfkalman validate.",
     ]
     for table in [guess["table"] for guess in (found, read) if guess is not None]:
         head += [_printable(f"{_NOTICED}{table.path.name}: {remark}") for remark in table.remarks]
@@ -124,7 +127,7 @@ def problem_text(
 @cache
 def _template() -> Template:
     made = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    made.filters |= {"toml": _toml, "rounded": rounded}
+    made.filters |= {"toml": _toml, "rounded": rounded, "with_cycles": _with_cycles}
     return made.from_string((Path(__file__).parent / "template.toml.jinja").read_text(encoding="utf-8"))
 
 
@@ -145,6 +148,11 @@ def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
     return "[" + ", ".join(map(_toml, value)) + "]" if isinstance(value, (list, tuple)) else repr(value)
+
+
+def _with_cycles(table: str, cycles: Sequence[Mapping[str, Any]]) -> str:
+    """An inline table with one more key, where there are cycles."""
+    return table if not cycles else f"{table[:-2]}, cycles = [{', '.join(map(_toml, cycles))}] }}"
 
 
 def _relative(path: str | os.PathLike[str], folder: Path) -> str:

@@ -1,0 +1,115 @@
+"""What kind of measurements two tables hold, by their units and names: which first problem suits them, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import RFKalmanError
+from .init import rounded
+from .units import Units
+
+_DAY = 86_400.0
+_LAKE = ("lake", "buoy", "reservoir", "pond", "see", "secchi", "thermistor chain")
+_RIVER = ("river", "stream", "chainage", "creek", "canal", "fluss", "reach km")
+_DRAWN = ("drawdown", "head", "piezo", "groundwater", "water level", "absenkung", "hydraulic")
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A kind of measurements, and the numbers of a first problem for it."""
+
+    name: str  #: column, lake, river, wells, room, network or field
+    what: str  #: for people
+    why: str
+    accuracy: str = ""  #: of usual sensors of this kind, as a data sheet states it
+    cycles: list[dict[str, Any]] = field(default_factory=list)
+    diffusion: float = 0.0
+    reaction: float = 0.0
+    memory: str = ""
+    offset_memory: str = "730 d"
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is measured downwards from a surface."""
+        return self.name in ("column", "lake")
+
+    @property
+    def is_network(self) -> bool:
+        """Whether no equation governs it."""
+        return self.name in ("room", "network")
+
+
+def situation_of(
+    sensors: Mapping[str, Any], readings: Mapping[str, Any] | None, name: str, unit: str, title: str, path: Path
+) -> Situation:
+    """The kind of what two tables hold.
+
+    Parameters
+    ----------
+    sensors, readings : mapping
+        What ``guess_sensors`` and ``guess_readings`` found.
+    name, unit : str
+        Of the field.
+    title : str
+    path : Path
+        Of the table of sensors: names of folders and files tell, too.
+    """
+    words = " ".join([title, name, path.parent.name, path.stem, *sensors["axes"]]).lower().replace("_", " ")
+    kind = _dimension_of(unit)
+    d, warm = len(sensors["axes"]), kind == "[temperature]"
+    accuracy = "0.2 degC" if warm and unit in ("degC", "K", "kelvin", "celsius") else ""
+    shown = f"{name} in {unit}" if unit else name
+    if d == 1 and sensors["from_surface"]:
+        if any(word in words for word in _LAKE):
+            return Situation("lake", "a lake", f"{shown} by depth, and a name of it", accuracy, _cycles(readings))
+        where = "soil or a borehole" if warm else "a column"
+        return Situation("column", where, f"{shown} by depth", accuracy, _cycles(readings))
+    if d == 1 and (any(word in words for word in _RIVER) or sensors["axes"][0] in ("chainage", "distance")):
+        memory = f"{rounded(max(20.0 * (readings or {}).get('gap', 3600.0), 600.0) / 3600.0)} h"
+        return Situation("river", "a river", f"{shown} along {sensors['axes'][0]}", "", [], memory=memory)
+    if d >= 2 and kind == "[length]" and any(word in words for word in _DRAWN):
+        return Situation("wells", "a pumping test", f"{shown} in a plane", offset_memory="100 d")
+    if d >= 2 and warm:
+        metres = sensors["extent"] * (1.0 if sensors["unit"] == "m" else _metres(sensors["unit"]))
+        room = metres < 200.0
+        why = f"{shown} at places {'within' if room else 'over'} {metres:.3g} m, which no simple equation governs"
+        # A departure is forgotten within some hours (a room: within one), and spreads to the next sensor meanwhile.
+        unit_of_time = (readings or {}).get("seconds", 3600.0)
+        memory = (3600.0 if room else 6.0 * 3600.0) / unit_of_time
+        spread = sensors["spacing"] ** 2 / memory
+        return Situation(
+            "room" if room else "network",
+            "a room" if room else "a network of stations",
+            why,
+            "",
+            _cycles(readings, yearly=False),
+            diffusion=rounded(spread),
+            reaction=rounded(1.0 / memory),
+        )
+    return Situation("field", "a field", f"{shown}, {d} axes")
+
+
+def _cycles(readings: Mapping[str, Any] | None, yearly: bool = True) -> list[dict[str, Any]]:
+    """Daily and yearly cycles, as far as the readings are dense and long enough to know them."""
+    if readings is None or (readings["times"].unit is not None and readings["times"].since is None):
+        return []
+    found = []
+    if readings["gap"] <= 0.26 * _DAY and readings["duration"] > 2.0 * _DAY:
+        found.append({"period": "1 d", "std": rounded(0.5 * readings["spread"])})
+    if yearly and readings["duration"] > 180.0 * _DAY:
+        found.append({"period": "365.25 d", "std": rounded(readings["spread"])})
+    return found
+
+
+def _dimension_of(unit: str) -> str:
+    try:
+        return str(Units(field=unit).unit("spread").dimensionality) if unit else ""
+    except RFKalmanError:
+        return ""
+
+
+def _metres(unit: str) -> float:
+    return Units(length="m").length_factor(unit)
