@@ -130,6 +130,7 @@ class Validation(Told):
             each = {name: one.as_dict() for name, one in self.sensors.items() if wanted(name)}
             return {**found.as_dict(), "sensors": each}
 
+        each = zip(self.innovations.ids, self.innovations.per_sensor().tolist(), strict=True)
         left = scores(self.leave_one_out, lambda name: name not in held)
         if left is not None:
             left["over_time"] = [
@@ -147,7 +148,7 @@ class Validation(Told):
             "innovations": {
                 "nis": self.innovations.nis,
                 "accepted": list(self.innovations.accepted),
-                "sensors": dict(zip(self.innovations.ids, self.innovations.per_sensor().tolist(), strict=True)),
+                "sensors": {name: squares for name, squares in each if np.isfinite(squares)},
                 "over_time": self.innovations.over_time().tolist(),
             },
             "tests": {test.name: test.as_dict() for test in self.tests},
