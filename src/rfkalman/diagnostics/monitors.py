@@ -91,6 +91,8 @@ class Alarm(Shown):
         Beyond this, on either side of zero, it is an alarm.
     others : tuple of str
         The other sensor of a swap, the other ones of an event.
+    n : int or None
+        Readings that were set aside; None where a monitor watched means.
     """
 
     sensor: str
@@ -102,6 +104,7 @@ class Alarm(Shown):
     limit: float
     until: float | None = None
     others: tuple[str, ...] = ()
+    n: int | None = None
 
     def _summary(self) -> dict[str, object]:
         return {"sensor": self.sensor, "kind": self.kind, "since": self.since, "evidence": self.evidence}
