@@ -35,7 +35,7 @@ _BLOCKS, _LONG = 240, 10
 #: Fewer blocks than this are no reference.
 _LEAST = 60
 #: A statistic watched without pause passes a limit more often than its independent values: so many times.
-_CLUMPS = 8.0
+_CLUMPS = 4.0
 #: Degrees of freedom that a spread is granted at least, however long the memory of a residual is.
 _FREEDOM = 3.0
 #: Where the reference is shorter than a year, no season is known: a change must also exceed so many claimed stds.
@@ -267,7 +267,9 @@ def _limit(x: FloatArray, share: float, blocks_per_year: float) -> float:
             break
         memory += 2.0 * rho
     p = min(share * memory / (_CLUMPS * blocks_per_year), 0.1)
-    return -float(stdtrit(max(n / memory - 3.0, _FREEDOM), 0.5 * p)) * math.sqrt(var)
+    # A level and a season were taken from the same values: three of the independent ones are spent.
+    free = max(n / memory - 3.0, _FREEDOM)
+    return -float(stdtrit(free, 0.5 * p)) * math.sqrt(var * max(n / memory / free, 1.0))
 
 
 def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float, float]]) -> _Sign | None:
