@@ -364,6 +364,12 @@ def test_gated_readings_make_an_alarm_and_are_not_believed_by_it(tmp_path):
     with RunRecord.open(store, given) as record:
         (alarm,) = record.refusals()
         assert alarm.kind == "gate" and alarm.n == N_HOURS - 15 == record.counts["gated"]
+        off = np.abs(alarm.value - alarm.predicted) / alarm.predicted_std
+        assert off.min() > 5.0
+        assert f"{off.min():.3g} to {off.max():.3g} of them off" in alarm.evidence("degC")
+        (told,) = record.alarms()
+        assert (told.sensor, told.kind, told.n) == (given.sensors.ids[alarm.sensor], "gate", alarm.n)
+        assert (np.abs(told.residual) > 0.5 * told.limit).all() and told.limit > 0.0
         field = record.field_at(int(record.analysis_times[-1]))
         low, high = field.interval([[0.2]], 0.9)
         assert low[0] < field.mean([[0.2]])[0] < 24.0 < high[0]
