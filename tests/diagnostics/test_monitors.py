@@ -411,3 +411,68 @@ def test_how_soon_a_soil_probe_is_named(kind, size, study_table):
     )
     if size > 1.0:
         assert len(delays) >= 4
+
+
+def office():
+    """Twelve sensors in a room of 20 m by 10 m, every half hour for three weeks, through the filter; what changes it.
+
+    The truth is a sum of cosines that wander, a day that two days of seven do not have, and a warm side.
+    """
+    rng = np.random.default_rng(3)
+    x = np.array(list(itertools.product((2.0, 7.0, 12.0, 17.0), (1.5, 5.0, 8.5)))) + rng.uniform(-0.8, 0.8, (12, 2))
+    noise = {"change": "0.5 degC", "per": "1 h", "length": "8 m"}
+    setup = rk.Problem(
+        domain={"kind": "box", "lower": [0, 0], "upper": [20, 10]},
+        field={"name": "air temperature", "unit": "degC"},
+        physics={"diffusion": "1e-3 m2/s", "process_noise": noise},
+        prior={"mean": "22 degC", "std": "3 degC", "length": "8 m"},
+        sensors={
+            "table": [{"id": f"S{i}", "at": place.tolist()} for i, place in enumerate(x)],
+            "noise": "0.1 degC",
+            "offset": "0.2 degC",
+        },
+        time={"unit": "h", "start": "2024-01-01T00:00:00Z"},
+    ).build()
+    t = 0.5 * np.arange(1000)
+    u = x / [20.0, 10.0]
+    table = 22.0 + np.outer(1.5 * np.sin(2.0 * np.pi * (t - 9.0) / 24.0) * (t / 24.0 % 7.0 < 5.0), 1.0 + 0.3 * u[:, 0])
+    table += 1.6 * np.cos(np.pi * u[:, 0]) + rng.normal(0.0, 0.15, 12) + rng.normal(0.0, 0.1, (t.size, 12))
+    a = np.exp(-0.5 / 6.0)
+    for k, (p, q) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1))):
+        w = np.zeros(t.size)
+        for i, step in enumerate(rng.normal(size=t.size - 1), 1):
+            w[i] = a * w[i - 1] + np.sqrt(1.0 - a * a) * step
+        table += np.outer(w, np.cos(np.pi * p * u[:, 0]) * np.cos(np.pi * q * u[:, 1])) * 0.5 / (1.0 + k / 2.0)
+    return setup, x, t + 0.5, table
+
+
+def office_alarms(setup, x, t, table):
+    readings = Readings.of(setup.functional(range(12)), t, table, 0.1)
+
+    def again(without):
+        return leave_one_out(setup.model, readings, held_out=sorted(without))
+
+    return watch(again(set()), readings, again=again, coords=x, year=24.0 * YEAR, unit="degC")
+
+
+@pytest.mark.study
+def test_an_office_with_two_exchanged_sensors_and_with_something_that_overheats(study_table):
+    """Exchanged sensors are named with their date; heat that several sensors see is an event and no lie."""
+    setup, x, t, table = office()
+    exchanged, late = table.copy(), np.arange(t.size) >= 600
+    exchanged[np.ix_(late, [4, 7])] = table[np.ix_(late, [7, 4])]
+    hot = 8.0 * np.exp(-0.5 * ((x - [12.0, 5.0]) ** 2).sum(axis=1) / 9.0)
+    heated = table + np.outer(np.clip((t - 350.0) / 3.0, 0.0, 1.0) * (t < 374.0), hot)
+    behind = table.copy()
+    behind[2:, 5] = table[:-2, 5]
+    cases = {"honest": table, "S4 and S7 exchanged at 300 h": exchanged, "hot around S7, 350 to 374 h": heated}
+    cases["clock of S5 1 h off"] = behind
+    found = {name: office_alarms(setup, x, t, values) for name, values in cases.items()}
+    for name, alarms in found.items():
+        told = [f"{a.kind}: {', '.join([a.sensor, *a.others])} since {a.since:.0f} h" for a in alarms]
+        study_table.add("An office, watched", world=name, alarms="; ".join(told) or "none")
+    honest, (swap,), (event,), (clock,) = found.values()
+    assert honest == []
+    assert swap.kind == "swap" and {swap.sensor, *swap.others} == {"S4", "S7"} and abs(swap.since - 300.0) < 5.0
+    assert event.kind == "event" and event.sensor == "S7" and 350.0 < event.since < 355.0 and not event.is_lie
+    assert (clock.sensor, clock.kind) == ("S5", "wrong clock")
