@@ -26,6 +26,7 @@ def validate(
         bool, typer.Option("--rehearsal/--no-rehearsal", help="Hold the bands against a few fields drawn from it.")
     ] = True,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 unless the verdict is good.")] = False,
+    fail_on_alarm: shared.alarm_option = False,
 ) -> None:
     """Say whether the map may be believed: each sensor predicted from all others, held-out ones, innovations, peers.
 
@@ -51,7 +52,7 @@ def validate(
     if not wants_json():
         say_validated(found)
     emit({**found.as_dict(), "seconds": round(time.perf_counter() - began, 2)})
-    if strict and found.found.verdict.level != "good":
+    if (strict and found.found.verdict.level != "good") or (fail_on_alarm and found.alarms):
         raise typer.Exit(1)
 
 

@@ -55,6 +55,7 @@ def alarm_facts(setup: Setup, alarm: Alarm) -> dict[str, Any]:
         "kind": alarm.kind,
         "since": moment(setup, alarm.since),
         "until": None if alarm.until is None else moment(setup, alarm.until),
+        "n": alarm.n,
         "evidence": alarm.evidence,
     }
 
@@ -201,7 +202,8 @@ def _watched(setup: Setup, found: Validation, record: Readings, coords: FloatArr
         return leave_one_out(setup.model, record, held_out=apart, extra_variance=extra, coords=coords)
 
     year = 365.25 * 86400e9 / setup.clock.unit_ns
-    return tuple(watch(found.loo, record, again=again, year=year, coords=coords, unit=unit))
+    per_year = setup.false_alarms_per_year
+    return tuple(watch(found.loo, record, again=again, per_year=per_year, year=year, coords=coords, unit=unit))
 
 
 def _rehearsed(setup: Setup, record: Readings, tell: Callable[[str], None]) -> Rehearsal | None:
