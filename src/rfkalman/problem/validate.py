@@ -110,10 +110,12 @@ def validate_run(run: RunRecord, progress: Callable[[str], None] | None = None) 
     Of a long run the last part, as long as leaving out every sensor takes some seconds: the first fifth of it is not
     scored, since what was read before is left to the prior.
     """
-    record, rows = run.used()
+    most = affordable(run.setup, int(run.setup.sensors.inside.sum()))
+    record, rows = run.used(most)
     if not len(record.times):
         return None
-    record, since = _recent(record, affordable(run.setup, rows.size))
+    cut = len(run.analysis_times) > most
+    since = float(record.times[len(record.times) // 5]) if cut else -np.inf
     return _validated(run.setup, record, rows, since, None, False, progress or (lambda text: None))
 
 
