@@ -69,3 +69,22 @@ def test_much_set_aside_ends_with_one_and_the_setting_that_keeps_it(soil, capsys
     wide = changed(soil, "wide", r"^range = .*$", f"range = {kept.group(1)}")
     assert run(["run", *wide, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["out of range"] == 0
+
+
+def test_alarms_end_with_one_where_that_is_asked_for(soil, capsys):
+    """One sensor that a wrong unit makes lie: exit 0 with its name, 1 with --fail-on-alarm, and 0 for honest readings."""
+    honest = [str(soil / "problem.toml"), "--no-report", "--fail-on-alarm"]
+    assert run(["run", *honest, "--out", str(soil / "honest")]) == 0
+    lines = [line.split(",") for line in (soil / "readings.csv").read_text().splitlines()]
+    liar = lines[1][1]
+    lines[1:] = [[*line[:2], f"{1.8 * float(line[2]) + 32.0:.2f}"] if line[1] == liar else line for line in lines[1:]]
+    (soil / "lying.csv").write_text("\n".join(map(",".join, lines)) + "\n")
+    lying = [str(soil / "problem.toml"), str(soil / "lying.csv")]
+    capsys.readouterr()
+    assert run(["run", *lying, "--out", str(soil / "lying"), "--json"]) == 0
+    (alarm,) = json.loads(capsys.readouterr().out)["alarms"]
+    assert (alarm["sensor"], alarm["kind"]) == (liar, "wrong unit") and "degF" in alarm["evidence"]
+    page = (soil / "lying" / "report.html").read_text()
+    assert "wrong unit since" in page and "What was watched of" in page
+    assert run(["run", *lying, "--out", str(soil / "lying"), "--no-report", "--resume", "--fail-on-alarm"]) == 1
+    assert run(["validate", *lying, "--no-peers", "--no-rehearsal", "--fail-on-alarm"]) == 1

@@ -12,6 +12,7 @@ import pytest
 
 from rfkalman.filters import kalman
 from rfkalman.problem import Problem
+from rfkalman.problem.validate import validate_problem
 
 DATA = os.environ.get("RFKALMAN_DATA")
 pytestmark = pytest.mark.skipif(DATA is None, reason="RFKALMAN_DATA is not set: real readings are not at hand")
@@ -227,6 +228,23 @@ def test_a_city_that_no_equation_governs_is_still_interpolated():
     rmse, share = scored(setup, series, hours.get, held, "2019-07-01 00:00:00")
     assert rmse < 1.31
     assert 0.77 < share < 0.97
+
+
+def test_the_probe_that_drifts_is_named_and_no_other_before():
+    """Bedford: T50cm leaves the others in July 2014. The year before, and all others until then, are quiet.
+
+    A recipe made for these data (30-day means at 5 std of 2010 and 2011) names it on 2014-08-05. Asked: between July
+    2014 and the end of 2015, and at most one false alarm in five sensor-years before, which are four in all.
+    """
+    text = SOIL.replace("start = 2013-09-01", "start = 2010-01-01").replace("[time]", 'offset = "0.2 degC"\n[time]')
+    setup = stated(text, "uscrn_bedford").build()
+    end = setup.clock.from_model(2829.0)
+    alarms = validate_problem(setup, until_ns=end, rehearsal=False, peers=False).alarms
+    early = [alarm for alarm in alarms if alarm.since < 1642.0]  # 2014-07-01
+    named = [alarm for alarm in alarms if alarm.sensor == "T50cm" and alarm.since >= 1642.0]
+    assert len(early) <= 4 and "T50cm" not in {alarm.sensor for alarm in early}
+    assert named[0].since == min(alarm.since for alarm in alarms if alarm.since >= 1642.0)
+    assert named[0].since < 2191.0 and named[0].kind in ("drift", "step")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_sensor_in_alarm_stands_in_the_head(tmp_path: Path) -> None:
     """Its name, since when and what it said; and the worst band of the head reaches as far as it does."""
     with finished(tmp_path, column(), LINES) as (record, setup):
         page = Page(write_report(record, setup, tmp_path / "report.html", command="x", max_frames=1, max_strips=1))
-        (alarm,) = record.alarms()
+        (alarm,) = record.refusals()
         head = page.text[: page.text.index("The field at the last time")]
         assert "Sensor B is in alarm since" in head and f"{alarm.n} readings in a row" in head and "75.5" in head
         std = record.field_at(int(record.analysis_times[-1])).std([[0.4]])[0]

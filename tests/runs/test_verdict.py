@@ -285,7 +285,7 @@ def test_a_run_of_set_aside_readings_makes_its_surroundings_uncertain(tmp_path):
     x = np.linspace(0.0, 1.0, 21)[:, None]
     at = np.array([[0.2]])
     with RunRecord.open(store, LIMITED) as record:
-        (alarm,) = record.alarms()
+        (alarm,) = record.refusals()
         assert (LIMITED.sensors.ids[alarm.sensor], alarm.kind, alarm.n) == ("T20", "range", N_HOURS - 15)
         assert alarm.used_again_ns is None and "33 degC, above 28" in alarm.evidence("degC")
         last = int(record.analysis_times[-1])
@@ -335,7 +335,7 @@ def test_an_alarm_ends_when_the_sensor_is_used_again_and_glitches_make_none(tmp_
     store = tmp_path / "run.sqlite"
     run(store, write_table(tmp_path / "table.csv", lines_of(y)), LIMITED)
     with RunRecord.open(store, LIMITED) as record:
-        (alarm,) = record.alarms()
+        (alarm,) = record.refusals()
         assert alarm.n == 8 and alarm.used_again_ns == ORIGIN_NS + 19 * HOUR_NS
         assert record.field_at(ORIGIN_NS + 18 * HOUR_NS).std([[0.2]])[0] > 1.0
         assert record.field_at(ORIGIN_NS + 19 * HOUR_NS).std([[0.2]])[0] < 0.5
@@ -348,7 +348,7 @@ def test_an_error_code_widens_no_further_than_ten_times_the_start(tmp_path, code
     store = tmp_path / "run.sqlite"
     run(store, write_table(tmp_path / "table.csv", lines_of(risen(to=code))), given)
     with RunRecord.open(store, given) as record:
-        (alarm,) = record.alarms()
+        (alarm,) = record.refusals()
         assert alarm.evidence("degC")
         start = given.model.field(given.model.initial, given.model.start).std([[0.2]])[0]
         now = record.field_at(int(record.analysis_times[-1])).std([[0.2]])[0]
@@ -362,8 +362,14 @@ def test_gated_readings_make_an_alarm_and_are_not_believed_by_it(tmp_path):
     store = tmp_path / "run.sqlite"
     run(store, write_table(tmp_path / "table.csv", lines_of(risen(to=25.0))), given)
     with RunRecord.open(store, given) as record:
-        (alarm,) = record.alarms()
+        (alarm,) = record.refusals()
         assert alarm.kind == "gate" and alarm.n == N_HOURS - 15 == record.counts["gated"]
+        off = np.abs(alarm.value - alarm.predicted) / alarm.predicted_std
+        assert off.min() > 5.0
+        assert f"{off.min():.3g} to {off.max():.3g} of them off" in alarm.evidence("degC")
+        (told,) = record.alarms()
+        assert (told.sensor, told.kind, told.n) == (given.sensors.ids[alarm.sensor], "gate", alarm.n)
+        assert (np.abs(told.residual) > 0.5 * told.limit).all() and told.limit > 0.0
         field = record.field_at(int(record.analysis_times[-1]))
         low, high = field.interval([[0.2]], 0.9)
         assert low[0] < field.mean([[0.2]])[0] < 24.0 < high[0]

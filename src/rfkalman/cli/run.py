@@ -39,6 +39,7 @@ def run(
     overwrite: overwrite_option = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     strict: shared.strict_option = False,
+    fail_on_alarm: shared.alarm_option = False,
 ) -> None:
     """Replay files of readings through the filter; write the record, the posterior and a report.
 
@@ -75,10 +76,12 @@ def run(
                 )
         except Stopped:
             finished = shared.open_run(setup, out)
-        finish(finished, report=report, strict=strict, began=began, stop=stop)
+        finish(finished, report=report, strict=strict, fail_on_alarm=fail_on_alarm, began=began, stop=stop)
 
 
-def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Stop) -> None:
+def finish(
+    finished: Run, *, report: bool, strict: bool, began: float, stop: Stop, fail_on_alarm: bool = False
+) -> None:
     """Write what a run leaves behind, say it, and judge."""
     setup, record, last = finished.setup, finished.record, finished.last_ns
     with finished:
@@ -104,6 +107,7 @@ def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Sto
         }
         emit(found)
         stop.leave()
+        fails = fails or (fail_on_alarm and bool(facts["alarms"]))
         if not finished.counts.get("used"):
             remark("not one reading could be used; `rfkalman check` says why")
             fails = True

@@ -18,7 +18,7 @@ from ..model.model import UnknownReport
 from ..problem import Problem, Setup
 from ..problem.certify import certify_problem
 from ..problem.tables import moment_ns, moments
-from ..problem.validate import ProblemValidation, validate_run
+from ..problem.validate import ProblemValidation, alarm_facts, validate_run
 from ..report.page import SECTIONS, write_report
 from ..report.words import unknown_measures
 from ..runs.session import STORE, Run
@@ -33,6 +33,9 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
 folder_option = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; output.folder of the problem by default.")
+]
+alarm_option = Annotated[
+    bool, typer.Option("--fail-on-alarm", help="Exit code 1 if a sensor is in alarm, or several saw an event.")
 ]
 strict_option = Annotated[
     bool,
@@ -205,16 +208,9 @@ def _surprise(found: UnknownReport, prior_mean: FloatArray) -> float:
 
 def alarms_of(finished: Run) -> list[tuple[dict[str, Any], str]]:
     """Sensors that were or are in alarm, in the order of time: for JSON, and in words."""
-    setup, found = finished.setup, []
+    found = []
     for alarm in finished.record.alarms():
-        facts = {
-            "sensor": setup.sensors.ids[alarm.sensor],
-            "kind": alarm.kind,
-            "since": setup.time_text(int(alarm.time_ns[0])),
-            "until": None if alarm.used_again_ns is None else setup.time_text(int(alarm.time_ns[-1])),
-            "n": alarm.n,
-            "evidence": alarm.evidence(setup.labels.unit),
-        }
+        facts = alarm_facts(finished.setup, alarm)
         until = "still so" if facts["until"] is None else f"until {facts['until']}"
         found.append((facts, f"alarm: sensor {facts['sensor']} since {facts['since']}, {until}: {facts['evidence']}"))
     return found

@@ -26,6 +26,7 @@ def validate(
         bool, typer.Option("--rehearsal/--no-rehearsal", help="Hold the bands against a few fields drawn from it.")
     ] = True,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 unless the verdict is good.")] = False,
+    fail_on_alarm: shared.alarm_option = False,
 ) -> None:
     """Say whether the map may be believed: each sensor predicted from all others, held-out ones, innovations, peers.
 
@@ -51,7 +52,7 @@ def validate(
     if not wants_json():
         say_validated(found)
     emit({**found.as_dict(), "seconds": round(time.perf_counter() - began, 2)})
-    if strict and found.found.verdict.level != "good":
+    if (strict and found.found.verdict.level != "good") or (fail_on_alarm and found.alarms):
         raise typer.Exit(1)
 
 
@@ -77,10 +78,10 @@ def say_validated(told: ProblemValidation) -> None:
         if "missing" in peer:
             say(f"{name.replace('_', ' ')}: {peer['missing']}")
         else:
-            ours = peer["ours"]
+            ours, inside = peer["ours"], 100 * peer["coverage"]["90"]
             say(
-                f"{name.replace('_', ' ')}: rmse {peer['rmse']:.3g} (the map {ours['rmse']:.3g}), crps {peer['crps']:.3g} "
-                f"({ours['crps']:.3g}), inside 90 % bands {100 * peer['coverage']['90']:.0f} %"
+                f"{name.replace('_', ' ')}: rmse {peer['rmse']:.3g} (the map {ours['rmse']:.3g}), crps "
+                f"{peer['crps']:.3g} ({ours['crps']:.3g}), inside 90 % bands {inside:.0f} %"
             )
     for alarm in told.alarms:
         facts = alarm_facts(setup, alarm)

@@ -1,4 +1,4 @@
-"""Whether a map may be believed: rehearsals with truths that are known, sensors predicted from all others, a verdict."""
+"""Whether a map may be believed: rehearsals, sensors predicted from all others, monitors, a verdict."""
 
 from .innovations import Innovations, Test, innovations
 from .leave_one_out import LeaveOneOut, leave_one_out

@@ -35,7 +35,7 @@ _BLOCKS, _LONG = 240, 10
 #: Fewer blocks than this are no reference.
 _LEAST = 60
 #: A statistic watched without pause passes a limit more often than its independent values: so many times.
-_CLUMPS = 8.0
+_CLUMPS = 4.0
 #: Degrees of freedom that a spread is granted at least, however long the memory of a residual is.
 _FREEDOM = 3.0
 #: Where the reference is shorter than a year, no season is known: a change must also exceed so many claimed stds.
@@ -91,6 +91,8 @@ class Alarm(Shown):
         Beyond this, on either side of zero, it is an alarm.
     others : tuple of str
         The other sensor of a swap, the other ones of an event.
+    n : int or None
+        Readings that were set aside; None where a monitor watched means.
     """
 
     sensor: str
@@ -102,6 +104,7 @@ class Alarm(Shown):
     limit: float
     until: float | None = None
     others: tuple[str, ...] = ()
+    n: int | None = None
 
     def _summary(self) -> dict[str, object]:
         return {"sensor": self.sensor, "kind": self.kind, "since": self.since, "evidence": self.evidence}
@@ -218,13 +221,16 @@ def _medians(t: FloatArray, z: FloatArray, start: float, h: float, n: int) -> Fl
 
 
 def _moving(x: FloatArray, width: int) -> FloatArray:
-    """Mean of each block and those before it, ``width`` in all; NaN where fewer than half of them are there."""
+    """Mean of each block and those before it, ``width`` in all; NaN where fewer than half of them are there.
+
+    Of some only, it is made smaller by as much as it is wider spread.
+    """
     there = np.isfinite(x)
     total = np.concatenate([np.zeros(width), np.cumsum(np.where(there, x, 0.0))])
     count = np.concatenate([np.zeros(width), np.cumsum(there)])
     n = count[width:] - count[:-width]
     full = (2 * n >= width) & (np.arange(x.size) >= width - 1)
-    return np.where(full, (total[width:] - total[:-width]) / np.maximum(n, 1), np.nan)
+    return np.where(full, (total[width:] - total[:-width]) / np.sqrt(np.maximum(n, 1) * width), np.nan)
 
 
 def _season(at: FloatArray, x: FloatArray, n_ref: int, year: float) -> FloatArray:
@@ -261,7 +267,9 @@ def _limit(x: FloatArray, share: float, blocks_per_year: float) -> float:
             break
         memory += 2.0 * rho
     p = min(share * memory / (_CLUMPS * blocks_per_year), 0.1)
-    return -float(stdtrit(max(n / memory - 3.0, _FREEDOM), 0.5 * p)) * math.sqrt(var)
+    # A level and a season were taken from the same values: three of the independent ones are spent.
+    free = max(n / memory - 3.0, _FREEDOM)
+    return -float(stdtrit(free, 0.5 * p)) * math.sqrt(var * max(n / memory / free, 1.0))
 
 
 def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float, float]]) -> _Sign | None:
@@ -587,7 +595,7 @@ def _swap(
         first = _explained(own, crossed, 1.2)
         if first is not None and own[first:].mean() > 2.0:
             tried.append((float(crossed[first:].sum() / own[first:].sum()), i, j))
-    best: tuple[float, int, int, int, LeaveOneOut] | None = None
+    best: tuple[float, float, int, int, int, LeaveOneOut] | None = None
     for _, i, j in sorted(tried)[:_TRIED]:
         # Each of the two was predicted from the other: both are set aside before they are compared.
         alone = loo if again is None else again(without | {i, j})
@@ -596,11 +604,14 @@ def _swap(
         if first is None or own[first:].mean() < 4.0:
             continue
         left = float(crossed[first:].mean() / own[first:].mean())
-        if best is None or left < best[0]:
-            best = (left, i, j, int(rows[first]), alone)
+        # Two on either side of the exchanged ones look exchanged as well; without the right two all others are quiet.
+        others = [k for k in watched if k not in (i, j)]
+        loud = 0.0 if again is None else float(np.nanmean(alone.z[:, others] ** 2)) if others else 0.0
+        if best is None or (loud, left) < best[:2]:
+            best = (loud, left, i, j, int(rows[first]), alone)
     if best is None:
         return None
-    left, i, j, first, alone = best
+    _, left, i, j, first, alone = best
     text = (
         f"{alone.ids[i]} and {alone.ids[j]} seem to be exchanged: each at the other's place, they differ from what the "
         f"others say {left**-0.5:.2g} times less"

@@ -718,20 +718,20 @@ class Store:
         query = "SELECT sensor_name FROM readings WHERE status = ? GROUP BY sensor_name ORDER BY count(*) DESC, 1"
         return [name for (name,) in self._ask(query, Status.UNKNOWN)]
 
-    def set_aside_in_a_row(self, least: int) -> Iterator[tuple[int, int, int, float, int, str | None, int | None]]:
-        """(sensor, run, time_ns, value, status, reason, when the sensor was used again) of readings out of range or
-        gated that follow each other, at least so many, with no used one of their sensor in between."""
+    def set_aside_in_a_row(self, least: int) -> Iterator[tuple[Any, ...]]:
+        """(sensor, run, time_ns, value, prediction, its std, status, reason, when the sensor was used again) of
+        readings out of range or gated that follow each other, at least so many, with no used one in between."""
         aside, judged = (Status.OUT_OF_RANGE, Status.GATED), (Status.USED, Status.OUT_OF_RANGE, Status.GATED)
         yield from self._stream(
-            "WITH judged AS (SELECT sensor, time_ns, seq, value, status, reason, "
+            "WITH judged AS (SELECT sensor, time_ns, seq, value, predicted, predicted_std, status, reason, "
             "sum(status = ?1) OVER (PARTITION BY sensor ORDER BY time_ns, seq) AS run, "
             "min(CASE WHEN status = ?1 THEN time_ns END) OVER (PARTITION BY sensor ORDER BY time_ns, seq "
             "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS again "
             f"FROM readings WHERE status IN {judged} AND sensor IN (SELECT sensor FROM readings "
             f"WHERE status IN {aside} GROUP BY sensor HAVING count(*) >= ?2)), "
             "rows AS (SELECT *, count(*) OVER (PARTITION BY sensor, run) AS n FROM judged WHERE status != ?1) "
-            "SELECT sensor, run, time_ns, value, status, reason, again FROM rows WHERE n >= ?2 "
-            "ORDER BY sensor, run, time_ns, seq",
+            "SELECT sensor, run, time_ns, value, predicted, predicted_std, status, reason, again FROM rows "
+            "WHERE n >= ?2 ORDER BY sensor, run, time_ns, seq",
             Status.USED,
             least,
         )

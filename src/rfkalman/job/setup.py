@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..core.checks import frozen
 from ..core.errors import ValueRangeError
 from ..core.show import Shown
+from ..diagnostics.monitors import PER_YEAR
 from ..model.model import Model
 from ..model.sensors import Functional, points
 from ..online.readings import Judge
@@ -39,6 +40,8 @@ class Setup(Shown):
         Readings outside are set aside; infinite where nothing was given.
     gate : float or None
         Predictive standard deviations beyond which a reading is set aside; None: no gate.
+    false_alarms_per_year : float
+        What monitors of sensors may say wrongly, for each sensor and year.
     labels : Labels
     input, output : InputPlan, OutputPlan
     notes : tuple of str
@@ -62,6 +65,7 @@ class Setup(Shown):
     clock: Clock
     valid_range: tuple[float, float] = (-math.inf, math.inf)
     gate: float | None = None
+    false_alarms_per_year: float = PER_YEAR
     labels: Labels = field(default_factory=Labels)
     input: InputPlan = field(default_factory=InputPlan)
     output: OutputPlan = field(default_factory=OutputPlan)

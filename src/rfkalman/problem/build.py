@@ -88,6 +88,7 @@ def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
         clock=clock,
         valid_range=(low, high),
         gate=problem.input.gate,
+        false_alarms_per_year=problem.monitors.false_alarms_per_year,
         labels=Labels(
             problem.title or problem.field.name,
             problem.field.name,

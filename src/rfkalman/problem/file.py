@@ -26,6 +26,7 @@ from .schema import (
     Features,
     FieldSection,
     Input,
+    Monitors,
     Output,
     Physics,
     PriorSection,
@@ -98,6 +99,7 @@ class Problem(Shown, Section):
     sensors: Sensors
     time: TimeSection = Field(default_factory=lambda: TimeSection.model_validate({}))
     input: Input = Field(default_factory=lambda: Input.model_validate({}))
+    monitors: Monitors = Field(default_factory=lambda: Monitors.model_validate({}))
     output: Output = Field(default_factory=lambda: Output.model_validate({}))
 
     _folder: Path = PrivateAttr(default_factory=Path)
@@ -187,10 +189,10 @@ class Problem(Shown, Section):
     def canonical(self) -> str:
         """Everything that decides the posterior, defaults included and keys sorted, as TOML; compare two of them.
 
-        Titles, input files and the output section are left out: they may change between runs. So are keys that came
-        later, where they have their defaults: a file that is silent about them has the form that it always had.
+        Titles, input files, monitors and the output section are left out: they may change between runs. So are keys
+        that came later, where they have their defaults: a file that is silent about them has the form that it always had.
         """
-        left_out: Any = {"title": True, "output": True, "input": {"files"}}
+        left_out: Any = {"title": True, "monitors": True, "output": True, "input": {"files"}}
         for section, names in _LATER.items():
             given = getattr(self, section)
             left_out[section] = {

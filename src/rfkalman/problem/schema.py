@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, T
 
 from .. import domains
 from ..core.errors import ValueRangeError
+from ..diagnostics.monitors import PER_YEAR
 from ..model.priors import FromFunction, Prior, Sobolev, isotropic, reach_per_length
 from ..model.unknowns import Discrepancy, SourceField
 from ..physics import coefficients, conditions
@@ -997,6 +998,14 @@ class Input(Written):
             yield "range", f"must be [low, high]; got {self.range}."
         if self.time_since is not None and self.time_unit is None:
             yield "time_unit", "is needed with input.time_since: what the numbers count, such as 's'."
+
+
+class Monitors(Section):
+    """Sensors that lie are named by monitors, which now and then name one that does not."""
+
+    false_alarms_per_year: float = Field(
+        PER_YEAR, gt=0.0, le=10.0, description="How often that may be, for each sensor and year, all kinds together."
+    )
 
 
 class Output(Section):

@@ -55,6 +55,7 @@ def alarm_facts(setup: Setup, alarm: Alarm) -> dict[str, Any]:
         "kind": alarm.kind,
         "since": moment(setup, alarm.since),
         "until": None if alarm.until is None else moment(setup, alarm.until),
+        "n": alarm.n,
         "evidence": alarm.evidence,
     }
 
@@ -109,15 +110,28 @@ def validate_run(run: RunRecord, progress: Callable[[str], None] | None = None) 
     Of a long run the last part, as long as leaving out every sensor takes some seconds: the first fifth of it is not
     scored, since what was read before is left to the prior.
     """
-    record, rows = run.used()
-    n = len(record.times)
-    if not n:
+    most = affordable(run.setup, int(run.setup.sensors.inside.sum()))
+    record, rows = run.used(most)
+    if not len(record.times):
         return None
-    most, since = affordable(run.setup, rows.size), -np.inf
-    if most < n:
-        since = float(record.times[n - most + most // 5])
-        record = record.between(float(record.times[n - most]))
+    cut = len(run.analysis_times) > most
+    since = float(record.times[len(record.times) // 5]) if cut else -np.inf
     return _validated(run.setup, record, rows, since, None, False, progress or (lambda text: None))
+
+
+def validate_part(setup: Setup, readings: Any, trial: Rehearsal | None, most: int) -> Validation:
+    """The verdict on a problem over at most so many of its last batches, with what a rehearsal found."""
+    record, rows = record_of(setup, readings)
+    record, since = _recent(record, min(most, affordable(setup, rows.size)))
+    return _scored(setup, record, rows, since, trial, lambda text: None)
+
+
+def _recent(record: Readings, most: int) -> tuple[Readings, float]:
+    """The last batches of a record, so many, and when scoring them begins."""
+    n = len(record.times)
+    if n <= most:
+        return record, -np.inf
+    return record.between(float(record.times[n - most])), float(record.times[n - most + most // 5])
 
 
 def affordable(setup: Setup, n: int) -> int:
@@ -135,26 +149,31 @@ def _validated(
     peers: bool,
     tell: Callable[[str], None],
 ) -> ProblemValidation:
-    labels, coords = setup.labels, setup.sensors.coords[rows]
-    held = np.flatnonzero(setup.sensors.held_out[rows]).tolist()
-    unit = pretty_unit(labels.unit)
-    found = validate(
-        setup.model,
-        record,
-        held_out=held,
-        coords=coords,
-        since=since,
-        rehearsal=trial,
-        unit=unit,
-        length_unit=pretty_unit(labels.length_unit),
-        progress=tell,
-    )
+    found = _scored(setup, record, rows, since, trial, tell)
+    coords, unit = setup.sensors.coords[rows], pretty_unit(setup.labels.unit)
     others: dict[str, dict[str, Any]] = {}
     if peers:
         tell("what needs no physics")
+        held = np.flatnonzero(setup.sensors.held_out[rows]).tolist()
         found, others = beside_peers(found, record, coords, held_out=held, since=since, unit=unit)
     tell("sensors that lie")
     return ProblemValidation(setup, found, others, _watched(setup, found, record, coords, unit))
+
+
+def _scored(
+    setup: Setup, record: Readings, rows: IntArray, since: float, trial: Rehearsal | None, tell: Callable[[str], None]
+) -> Validation:
+    return validate(
+        setup.model,
+        record,
+        held_out=np.flatnonzero(setup.sensors.held_out[rows]).tolist(),
+        coords=setup.sensors.coords[rows],
+        since=since,
+        rehearsal=trial,
+        unit=pretty_unit(setup.labels.unit),
+        length_unit=pretty_unit(setup.labels.length_unit),
+        progress=tell,
+    )
 
 
 def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -> tuple[Readings, IntArray]:
@@ -185,7 +204,8 @@ def _watched(setup: Setup, found: Validation, record: Readings, coords: FloatArr
         return leave_one_out(setup.model, record, held_out=apart, extra_variance=extra, coords=coords)
 
     year = 365.25 * 86400e9 / setup.clock.unit_ns
-    return tuple(watch(found.loo, record, again=again, year=year, coords=coords, unit=unit))
+    per_year = setup.false_alarms_per_year
+    return tuple(watch(found.loo, record, again=again, per_year=per_year, year=year, coords=coords, unit=unit))
 
 
 def _rehearsed(setup: Setup, record: Readings, tell: Callable[[str], None]) -> Rehearsal | None:

@@ -13,6 +13,7 @@ import numpy as np
 from ..certificates.findings import Finding
 from ..certificates.words import Overview
 from ..core.checks import FloatArray
+from ..diagnostics import Alarm
 from ..online.readings import MEANINGS, WINDOW_BATCHES
 from ..pictures.strokes import Picture, percent, with_unit
 from ..problem.validate import alarm_facts
@@ -85,6 +86,7 @@ def believed_section(view: View) -> Content | None:
         "since": view.when(view.setup.clock.from_model(max(found.since, float(found.loo.times[0])))),
         "until": view.when(view.setup.clock.from_model(float(found.loo.times[-1]))),
         "alarms": [alarm_facts(view.setup, alarm) for alarm in view.validation.alarms],
+        "charts": [(_chart(view, alarm), f"{alarm.sensor}, {alarm.kind}") for alarm in view.validation.alarms[:ALARMS]],
         "rejecting": [test for test in found.tests if test.rejects],
         "pictures": [],
     }
@@ -93,8 +95,8 @@ def believed_section(view: View) -> Content | None:
         alt = f"Ranks of readings in their predictions from all other sensors, ten bars: {shares}."
         content["pictures"].append((
             view.artist.ranks(found.leave_one_out.ranks, alt),
-            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a valley "
-            "where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
+            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a "
+            "valley where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
         ))  # fmt: skip
         blocks = [(t, one.rms_z) for t, one in found.over_time if one is not None]
         if len(blocks) > 1:
@@ -109,9 +111,18 @@ def believed_section(view: View) -> Content | None:
     return content
 
 
+def _chart(view: View, alarm: Alarm) -> Picture:
+    """The small chart of an alarm."""
+    clock = view.setup.clock
+    times = np.array([clock.from_model(t) for t in alarm.times.tolist()], dtype=np.int64)
+    since = clock.from_model(alarm.since)
+    alt = f"What was watched of {alarm.sensor}, and its limits; passed at {view.when(since)}: {alarm.evidence}."
+    return view.artist.alarm(times, since, alarm, view.unit, alt)
+
+
 def _alarms(view: View) -> list[str]:
     """Sensors in alarm, those that still are first, and what that means for the map."""
-    alarms = sorted(view.record.alarms(), key=lambda alarm: (alarm.used_again_ns is not None, -int(alarm.time_ns[-1])))
+    alarms = sorted(view.record.refusals(), key=lambda one: (one.used_again_ns is not None, -int(one.time_ns[-1])))
     found = []
     for alarm in alarms[:ALARMS]:
         name, since = view.setup.sensors.ids[alarm.sensor], view.when(int(alarm.time_ns[0]))

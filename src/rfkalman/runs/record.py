@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..core.checks import FloatArray, IntArray
 from ..core.errors import TimeError, ValueRangeError
 from ..core.show import Shown
-from ..diagnostics import Readings
+from ..diagnostics import Alarm, Readings
 from ..filters.smoother import Future
 from ..io.store import Source, Store
 from ..io.timestamps import Time, instant, instants
@@ -24,7 +24,7 @@ from ..model.field import Field
 from ..online.readings import EVER, NEVER, STATUSES, Status
 from ..statespace.values import Gaussian
 from .batches import BatchFilter
-from .verdict import WIDTH, Alarm, Aside, Consistency, alarms_of, aside_of, consistency_of, waiting_of
+from .verdict import WIDTH, Aside, Consistency, Refusal, aside_of, consistency_of, refusals_of, waiting_of
 
 #: How far the spread near a sensor in alarm may grow, in spreads before any reading; below this share of it a belief is
 #: certain.
@@ -86,7 +86,7 @@ class RunRecord(Shown):
         self.setup = setup
         self.store = store
         self._filter = BatchFilter(setup)
-        self._alarms: tuple[int, list[Alarm]] | None = None
+        self._refusals: tuple[int, list[Refusal]] | None = None
 
     def _summary(self) -> dict[str, object]:
         labels = self.setup.labels
@@ -178,7 +178,7 @@ class RunRecord(Shown):
         last = self.store.last_analysis()
         if last == NEVER:
             return None
-        still = [alarm.time_ns for alarm in self.alarms() if alarm.used_again_ns is None]
+        still = [refusal.time_ns for refusal in self.refusals() if refusal.used_again_ns is None]
         if self.setup.judge.has_one_sensor:
             # It stands for two: its last two readings must agree.
             agreed = [int(times[-2]) for times in still]
@@ -230,7 +230,7 @@ class RunRecord(Shown):
             if kept != [filter_.belief.mean.tobytes()]:
                 filter_.restart()
             filter_.reach(self.store, t_ns)
-            alarms = [(alarm.last_at(t_ns), alarm.sensor) for alarm in self.alarms()]
+            alarms = [(refusal.last_at(t_ns), refusal.sensor) for refusal in self.refusals()]
         used = self.setup.sensors.used
         on = sorted((*last, sensor) for last, sensor in alarms if last is not None and used[sensor])
         return filter_.belief, filter_.head_ns, on
@@ -291,10 +291,14 @@ class RunRecord(Shown):
 
     def alarms(self) -> list[Alarm]:
         """Sensors whose readings were set aside one after the other, by range or gate, in the order of time."""
+        return [refusal.alarm(self.setup) for refusal in self.refusals()]
+
+    def refusals(self) -> list[Refusal]:
+        """The same with the readings themselves."""
         now = self.store.changes()
-        if self._alarms is None or self._alarms[0] != now:
-            self._alarms = (now, alarms_of(self.store))
-        return self._alarms[1]
+        if self._refusals is None or self._refusals[0] != now:
+            self._refusals = (now, refusals_of(self.store))
+        return self._refusals[1]
 
     def field_at(self, t_ns: Time) -> Field:
         """The field at any time from the start on; beyond the last analysis, its forecast."""
@@ -369,11 +373,14 @@ class RunRecord(Shown):
         if group:
             yield self._readings_of(group)
 
-    def used(self) -> tuple[Readings, IntArray]:
+    def used(self, last: int | None = None) -> tuple[Readings, IntArray]:
         """The readings that were used, and beside them those of held-out sensors, as arrays in the order of time.
 
-        Also the rows of their sensors in the sensor table: those in use, then those held out.
+        Also the rows of their sensors in the sensor table: those in use, then those held out. Where ``last`` is given,
+        those of so many last analyses.
         """
+        analyses = self.analysis_times
+        first = NEVER if last is None or last >= analyses.size else int(analyses[-last])
         sensors, clock = self.setup.sensors, self.setup.clock
         rows = np.concatenate([np.flatnonzero(sensors.used), np.flatnonzero(sensors.inside & sensors.held_out)])
         number = np.full(sensors.n, -1)
@@ -384,6 +391,7 @@ class RunRecord(Shown):
             apart = told.status == Status.HELD_OUT
             keep = ((told.status == Status.USED) | apart) & np.isfinite(told.measured) & (number[told.sensor] >= 0)
             when = np.where(apart, clock.batch_ns(told.time_ns), told.batch_ns)
+            keep &= when >= first
             parts.append((when[keep], number[told.sensor[keep]], told.measured[keep]))
         when, row, value = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((row, when))
@@ -391,12 +399,12 @@ class RunRecord(Shown):
         once = np.ones(when.size, dtype=np.bool_)
         once[1:] = (np.diff(when) != 0) | (np.diff(row) != 0)
         when, row, value = when[once], row[once], value[once]
-        times, first = np.unique(when, return_index=True)
+        times, begins = np.unique(when, return_index=True)
         found = Readings(
             self.setup.functional(rows),
             sensors.noise_std[rows],
             clock.to_model(times) if times.size else np.zeros(0),
-            np.append(first, when.size),
+            np.append(begins, when.size),
             row,
             value,
         )

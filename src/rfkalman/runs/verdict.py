@@ -17,6 +17,7 @@ from scipy.special import betainc, gammainccinv, gammaincinv, xlogy
 
 from ..core.checks import FloatArray, IntArray
 from ..core.show import Shown
+from ..diagnostics import Alarm
 from ..io.store import Store
 from ..job import Setup
 from ..online.readings import Reason, Status
@@ -267,13 +268,15 @@ def waiting_of(store: Store, setup: Setup) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Alarm(Shown):
+class Refusal(Shown):
     """Readings of one sensor set aside one after the other, by range or gate, with none used in between."""
 
     sensor: int
     kind: str  #: "range", "gate" or "range and gate"
     time_ns: IntArray
     value: FloatArray
+    predicted: FloatArray  #: NaN for what was out of range
+    predicted_std: FloatArray
     reason: str  #: of the last one
     used_again_ns: int | None  #: None: still in alarm
 
@@ -287,7 +290,33 @@ class Alarm(Shown):
         finite = self.value[np.isfinite(self.value)]
         ends = [_number(x) for x in ((float(finite.min()), float(finite.max())) if finite.size else ())]
         values = " to ".join(dict.fromkeys(ends)) or "no finite value"
-        return f"{self.n} readings in a row set aside: {f'{values} {unit}'.strip()}, {self.reason}"
+        text = f"{self.n} readings in a row set aside: {f'{values} {unit}'.strip()}, {self.reason}"
+        off = np.abs(self.value - self.predicted) / self.predicted_std
+        gated = np.flatnonzero(np.isfinite(off))
+        if not gated.size:
+            return text
+        last, far = gated[-1], [f"{x:.3g}" for x in (off[gated].min(), off[gated].max())]
+        band = f"{_number(self.predicted[last])} +- {self.predicted_std[last]:.2g} {unit}".strip()
+        return f"{text}: {' to '.join(dict.fromkeys(far))} of them off; {band} was predicted for the last"
+
+    def alarm(self, setup: Setup) -> Alarm:
+        """The same as an alarm, beside those of the monitors."""
+        times, low, high = setup.clock.to_model(self.time_ns), *setup.valid_range
+        gated = np.isfinite(self.predicted)
+        limit = (setup.gate or 0.0) * float(np.median(self.predicted_std[gated])) if gated.any() else 0.0
+        # Held against its prediction, or where it has none against the range that it left.
+        off = np.where(gated, self.value - self.predicted, self.value - np.clip(self.value, low, high))
+        return Alarm(
+            setup.sensors.ids[self.sensor],
+            self.kind,
+            float(times[0]),
+            self.evidence(setup.labels.unit),
+            times,
+            off,
+            limit,
+            None if self.used_again_ns is None else float(times[-1]),
+            n=self.n,
+        )
 
     def last_at(self, t_ns: int) -> tuple[int, float] | None:
         """When the sensor last spoke up to a time and the median of its last readings; None: not in alarm then."""
@@ -301,23 +330,25 @@ class Alarm(Shown):
         return int(self.time_ns[seen - 1]), float(np.sort(last)[(last.size - 1) // 2]) if last.size else math.nan
 
 
-def alarms_of(store: Store) -> list[Alarm]:
-    """All alarms of a run, by their beginning."""
+def refusals_of(store: Store) -> list[Refusal]:
+    """Where a run set five readings of a sensor or more aside in a row, by their beginning."""
     found = []
     for (sensor, _), rows in groupby(store.set_aside_in_a_row(IN_A_ROW), key=lambda row: row[:2]):
-        _, _, when, value, status, reason, again = zip(*rows, strict=True)
+        _, _, when, value, predicted, std, status, reason, again = zip(*rows, strict=True)
         kinds = {"range" if code == Status.OUT_OF_RANGE else "gate" for code in status}
         found.append(
-            Alarm(
+            Refusal(
                 sensor,
                 " and ".join(sorted(kinds, reverse=True)),
                 np.array(when, dtype=np.int64),
                 np.array(value, dtype=np.float64),
+                np.array(predicted, dtype=np.float64),
+                np.array(std, dtype=np.float64),
                 reason[-1] or "",
                 again[-1],
             )
         )
-    return sorted(found, key=lambda alarm: (int(alarm.time_ns[0]), alarm.sensor))
+    return sorted(found, key=lambda refusal: (int(refusal.time_ns[0]), refusal.sensor))
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
