@@ -8,7 +8,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
-from . import assembly, constant_gain, filter_core, large_state, long_run, many_readings, streaming, streams
+from . import (
+    assembly,
+    constant_gain,
+    filter_core,
+    folds,
+    large_state,
+    learning,
+    long_run,
+    many_readings,
+    placement,
+    streaming,
+    streams,
+)
 from .harness import Row, keep_memory, table
 
 STAGES: dict[str, Callable[[], list[Row]]] = {
@@ -17,9 +29,12 @@ STAGES: dict[str, Callable[[], list[Row]]] = {
     "constant_gain": constant_gain.run,
     "many_readings": many_readings.run,
     "streams": streams.run,
+    "folds": folds.run,
+    "placement": placement.run,
     "streaming": streaming.run,
     "long_run": long_run.run,
     "assembly": assembly.run,
+    "learning": learning.run,
 }
 
 

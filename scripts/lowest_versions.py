@@ -15,11 +15,7 @@ extras = project["optional-dependencies"]
 for line in sorted(
     {
         *project["dependencies"],
-        *(
-            line
-            for name in ("app", "export", "plot", "xarray", "geometry", "mesh", "research")
-            for line in extras[name]
-        ),
+        *(line for name in ("app", "export", "plot", "xarray", "geometry", "mesh", "peers") for line in extras[name]),
     }
 ):
     if found := re.fullmatch(r"([A-Za-z0-9._-]+)>=([0-9.]+)", line):

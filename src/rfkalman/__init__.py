@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from .io import load, save
     from .model import (
+        Discrepancy,
         Field,
         FromField,
         FromFunction,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         modulated,
         profile,
     )
+    from .placement import suggest
     from .problem import Problem as Problem
     from .propagators import ARS222, ARS443, SDIRK2, SDIRK3, CrankNicolson, Exponential, ImplicitEuler
     from .space import FloorGrid, WhitenedSpace, whiten
@@ -89,6 +91,7 @@ __all__ = [
     "CrankNicolson",
     "Dirichlet",
     "DirichletSine",
+    "Discrepancy",
     "ELUNetwork",
     "Exponential",
     "Field",
@@ -147,6 +150,7 @@ __all__ = [
     "rehearse",
     "save",
     "stack",
+    "suggest",
     "validate",
     "whiten",
 ]
@@ -163,6 +167,7 @@ _ROOMS = (
     "model",
     "online",
     "diagnostics",
+    "placement",
     "io",
 )
 #: Modules that are attributes, too; none of them is part of a star import, nor is `Problem`, which needs an extra.

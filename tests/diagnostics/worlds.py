@@ -42,7 +42,9 @@ def model(kind: str, fault: str = "") -> rk.Model:
         diffusion = rk.layers(0, [0.43], [0.03 * more, 0.1 * more])
     pde = rk.LinearPDE(_LINE, diffusion, velocity, boundary=ends)
     space = rk.whiten(pde, rk.Constant() + rk.GaussianRFF(40, length_scale=0.12, seed=1), 1e-8, trace_eps=1e-8)
-    return rk.Model(space, rk.Sobolev(std=1.0, length=0.2), process_noise=rk.Sobolev(std=0.3, length=0.2), check="later")
+    return rk.Model(
+        space, rk.Sobolev(std=1.0, length=0.2), process_noise=rk.Sobolev(std=0.3, length=0.2), check="later"
+    )
 
 
 def record(kind: str, seed: int, fault: str = "") -> rk.Readings:

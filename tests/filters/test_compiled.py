@@ -71,7 +71,9 @@ def test_machine_code_gives_what_numpy_gives(both, dense, noisy):
         assert_allclose(quick.indicator, slow.indicator, rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", [{"correlated": True}, {"r": 5}, {"n": 1, "r": 2}, {"n": 80, "T": 12}, {"sharp": 1e-9}])
+@pytest.mark.parametrize(
+    "case", [{"correlated": True}, {"r": 5}, {"n": 1, "r": 2}, {"n": 80, "T": 12}, {"sharp": 1e-9}]
+)
 def test_what_machine_code_leaves_to_numpy_stays_as_it_was(both, case):
     """Correlated noise, many readings, and readings so sharp that the orthogonal kernel takes over."""
     for quick, slow in both(*record(2, **case)):

@@ -43,7 +43,7 @@ def record(seed, *, r=5, n=4, T=40, dense=True, correlated=False, noise=0.3, pri
 
 def separately(prior, items, left_out, extra):
     """One pass of kalman.run for every fold with its rows removed; each law from a joint Gaussian, written out."""
-    K, n = left_out.shape
+    n = left_out.shape[1]
     means, stds, evidences = [], [], []
     for out in left_out:
         kept = [(step, obs.keep(~out), np.asarray(y)[~out]) for step, obs, y in items]
@@ -98,6 +98,15 @@ def test_folds_are_separate_passes_without_those_rows(dense, correlated, seed, r
     """Leaving a reading out is never having had it; its law is a conditional of one joint Gaussian."""
     prior, items = record(seed, dense=dense, correlated=correlated)
     compare(folds.run(prior, items, FOLDS, extra_variance=EXTRA), separately(prior, items, FOLDS, EXTRA))
+
+
+def test_more_sensors_than_the_joint_law_is_good_for(monkeypatch):
+    """Many readings of few coefficients go through the kernels that never form an N_o x N_o matrix."""
+    prior, items = record(9, n=60, T=12)
+    left_out = np.arange(60) % 7 == np.arange(7)[:, None]
+    monkeypatch.setattr(folds, "plain", None)
+    monkeypatch.setattr(compiled, "plain", None)
+    compare(folds.run(prior, items, left_out), separately(prior, items, left_out, np.zeros(60)))
 
 
 def test_correlated_noise_of_a_left_out_sensor_is_known_in_part(route):

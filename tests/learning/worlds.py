@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from rfkalman.learning import compiled
 from rfkalman.learning.recording import Folds, Recording, System
 
 
@@ -14,7 +16,7 @@ def covariance(rng, k, rank=None):
 
 def world(diagonal=False, correlated=False, seed=0, T=7, r=3, n=3, m=2, driven=True):
     rng = np.random.default_rng(seed)
-    A = -np.array([0.0, 0.4, 3.0, 40.0, 1.0, 2.0])[:r]
+    A = -np.array([0.0, 0.4, 3.0, 4.0, 1.0, 2.0])[:r]
     if not diagonal:
         A = np.diag(A) + 0.5 * rng.standard_normal((r, r)) - 0.3 * np.eye(r)
     system = System(
@@ -42,3 +44,12 @@ def world(diagonal=False, correlated=False, seed=0, T=7, r=3, n=3, m=2, driven=T
 
 def fields(value):
     return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+def routes():
+    """Go through the recursions there are: the compiled one, where Numba is installed, and that of NumPy."""
+    if compiled.available():
+        yield "compiled"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "available", lambda: False)
+        yield "NumPy"

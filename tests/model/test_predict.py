@@ -177,8 +177,12 @@ def test_bands_hold_the_field_where_sensors_are_displaced(kind):
 
 @pytest.mark.study
 @pytest.mark.parametrize("kind", ["closed", "weather", "steady"])
-def test_bands_hold_the_field_where_sensors_are_displaced_in_many_worlds(kind):
-    """100 worlds of 150 batches each."""
+def test_bands_hold_the_field_where_sensors_are_displaced_in_many_worlds(study_table, kind):
+    """100 worlds of 150 batches each; in the steady one the standard error is 1.5 %."""
     found = _coverage(kind, 100, 150)
-    assert ((found["with"] > 0.85) & (found["with"] < 0.95)).all(), found
+    names = ("at_sensors", "at_new_places", "readings_at_new_places")
+    for name, shares in found.items():
+        row = dict(zip(names, shares.tolist(), strict=True))
+        study_table.add("90 % bands with sensors displaced by 1.5 % of the rod", world=kind, errors=name, **row)
+    assert ((found["with"] > 0.85) & (found["with"] < 0.96)).all(), found
     assert (found["without"] < 0.85).all(), found

@@ -217,3 +217,89 @@ def test_a_run_with_a_level_stops_and_goes_on_bit_for_bit(tmp_path):
     np.testing.assert_array_equal(one.mean(x), two.mean(x))
     np.testing.assert_array_equal(one.std(x), two.std(x))
     assert abs(one.mean(x).mean() - (18.0 + 4.0 * np.sin(3.0) + 1.0)) < 1.0
+
+
+# -- a discrepancy ----------------------------------------------------------------------------------------------------
+
+FIELD = {
+    "version": 1,
+    "domain": {"kind": "box", "lower": ["-100 m", "-100 m"], "upper": ["100 m", "100 m"]},
+    "field": {"name": "drawdown", "unit": "m"},
+    "physics": {
+        "diffusion": "50 m2/h",
+        "sources": [{"name": "pump", "place": [0.0, 0.0], "width": "20 m", "strength": "80 m3/h"}],
+        "discrepancy": {"std": 0.1, "reach": "60 m"},
+    },
+    "features": {"length_scale": "30 m", "focus": "no", "max_rank": 100},
+    "prior": {"std": "2 mm", "reach": "100 m"},
+    "sensors": {
+        "noise": "2 mm",
+        "table": [{"id": "A", "at": [15.0, 0.0]}, {"id": "B", "at": [0.0, 40.0]}, {"id": "C", "at": [-60.0, -10.0]}],
+    },
+    "time": {"unit": "h", "start": "2024-05-01T00:00Z"},
+}
+
+
+def test_a_discrepancy_of_a_file_multiplies_the_drawdown(tmp_path):
+    """Bands are a tenth of what the pump makes; a run stops, goes on, is exported and replayed to the same bits."""
+    problem = Problem.from_dict(FIELD)
+    setup = problem.build()
+    model = setup.model
+    assert [block.name for block in model.blocks] == ["discrepancy"]
+    x = np.array([[10.0, 5.0], [0.0, 30.0]])
+    free = model.field(rk.Gaussian(model.step(0.0, 6.0).move(model.initial.mean), model.initial.root), 6.0)
+    share = free.parts(x).posterior / free.mean(x)
+    assert ((share > 0.05) & (share < 0.2)).all()
+    hours = np.arange(1, 9)
+    makes = [model.known(float(h)) for h in hours]
+    at = setup.space.frame(setup.sensors.coords)
+    table = {
+        "time": [f"2024-05-01T{h:02d}:00Z" for h in hours for _ in "ABC"],
+        "sensor_id": ["A", "B", "C"] * len(hours),
+        "value": [float(v) for known in makes for v in (at @ known.mean) * np.array([1.15, 0.9, 1.0])],
+    }
+    whole = problem.run(table, tmp_path / "whole")
+    problem.run(table, tmp_path / "parts", until_ns="2024-05-01T04:30Z").close()
+    again = problem.run(table, tmp_path / "parts", resume=True)
+    one, two = (run.field("2024-05-01T08:00Z") for run in (whole, again))
+    np.testing.assert_array_equal(one.mean(x), two.mean(x))
+    np.testing.assert_array_equal(one.std(x), two.std(x))
+    # The readings are followed, and the drawdown beside A is raised with A's.
+    assert_allclose(one.mean(setup.sensors.coords), table["value"][-3:], atol=0.006)
+    assert 1.03 < one.mean([[18.0, 4.0]])[0] / (setup.space.frame([[18.0, 4.0]]) @ makes[-1].mean)[0] < 1.2
+    # Maps keep the values of the basis from time to time; the products are made anew.
+    from rfkalman.runs.maps import Maps
+
+    maps = Maps(whole.record, setup, ["2024-05-01T03:00Z", "2024-05-01T08:00Z"], 9, None, None)
+    for t in maps.times_ns.tolist():
+        points = maps.grid.points(maps.grid.places)
+        field = whole.record.field_at(t)
+        assert_allclose(maps.quantities(t)["mean"], field.mean(points), rtol=1e-9, atol=1e-12)
+        assert_allclose(maps.quantities(t)["std"], field.std(points), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"sources": []}, "physics.discrepancy", "nothing is known to drive"),
+        ({"discrepancy": {"std": "3 m", "reach": "60 m"}}, "physics.discrepancy.std", "a plain number"),
+        ({"discrepancy": {"std": 0.0}}, "physics.discrepancy.std", "positive"),
+        ({"discrepancy": {"std": 0.1, "reach": 3.0, "length": 2.0}}, "physics.discrepancy", "either `length` or"),
+    ],
+)
+def test_a_discrepancy_that_means_nothing_is_refused_in_words(change, key, words):
+    """Named by its key, with the remedy."""
+    tables = copy.deepcopy(FIELD)
+    tables["physics"] |= change
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_dict(tables).build()
+    assert key in str(caught.value) and words in str(caught.value)
+
+
+def test_files_that_are_silent_about_the_new_keys_have_the_form_that_they_had():
+    """Nothing of cycles, level and discrepancy stands in the canonical form unless it is said."""
+    for tables in (HOUSE, {**TOWN, "physics": {"diffusion": 1.0}}):
+        text = Problem.from_dict(tables).canonical()
+        assert not any(word in text for word in ("cycles", "level", "discrepancy"))
+    for tables, word in ((TOWN, "level"), (FIELD, "discrepancy"), (TOWN, "cycles")):
+        assert word in Problem.from_dict(tables).canonical()

@@ -167,7 +167,7 @@ def sensors(folder: Path) -> Path:
 
 def answered(text: str, answers: dict[str, str], scale: float = 0.3) -> str:
     for key, value in answers.items():
-        text = re.sub(rf'^{key} = "\?"', f'{key} = "{value}"', text, flags=re.MULTILINE)
+        text = re.sub(rf'^({key} = .*?)"\?"', rf'\g<1>"{value}"', text, flags=re.MULTILINE)
     assert to_fill_in(text) == ()
     # Another basis than the default one, only because it is built in no time.
     return text + f"\n[features]\ncount = 60\nlength_scale = {scale}\n"

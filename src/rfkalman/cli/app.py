@@ -36,6 +36,7 @@ COMMANDS = (
     "watch",
     "forecast",
     "predict",
+    "suggest",
     "report",
     "export",
     "verify",

@@ -8,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-from ..core.errors import ValueRangeError
 from ..problem import Problem
 from ..problem.rehearse import BATCHES, draw, facts, rehearse_problem, sentences
 from ..problem.schedule import scheduled
 from . import shared
 from .app import emit, progress_bar, remark, say, wants_json
-
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def rehearse(
@@ -38,8 +35,7 @@ def rehearse(
     with progress_bar() as bars:
         task = bars.add_task("rehearsing", total=None, what="building the model")
         setup = stated.build()
-        target = _picture(setup.output.folder) if picture is None else picture
-        _require_ours(target)
+        target = shared.picture_file(picture, setup.output.folder, "rehearsal")
         bars.update(task, what="reading the data")
         schedule, _ = scheduled(setup, data and bool(stated.input.files), BATCHES)
         bars.update(task, what=f"{count} fields, {len(schedule)} batches")
@@ -55,16 +51,3 @@ def rehearse(
     emit({"title": setup.labels.title, **facts(setup, trial), "picture": written, "seconds": seconds})
     if strict and not trial.holds:
         raise typer.Exit(1)
-
-
-def _picture(folder: Path) -> Path:
-    """Beside the folder of the run, which a rehearsal leaves alone."""
-    whole = folder.resolve()
-    return folder.parent / f"{whole.name or 'run'}-rehearsal.png"
-
-
-def _require_ours(target: Path) -> None:
-    if target.suffix != ".png":
-        raise ValueRangeError(f"--picture {target}: the picture is a PNG, name it .png.")
-    if target.exists() and (not target.is_file() or not target.read_bytes().startswith(_PNG)):
-        raise ValueRangeError(f"--picture {target} exists and is not a picture; name another file.")

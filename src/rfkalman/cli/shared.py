@@ -28,6 +28,7 @@ from .app import progress_bar, remark, say
 SURPRISING = 3.0
 #: Alarms on the terminal, the latest ones; values of an unknown.
 ALARMS_SHOWN, VALUES_SHOWN = 10, 6
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 problem_argument = Annotated[Path, typer.Argument(help="The problem file (TOML).", show_default=False)]
 folder_option = Annotated[
@@ -81,6 +82,16 @@ def span_ns(setup: Setup, text: str | float, option: str) -> int:
         wrong = "more than a hundred years; give a shorter one" if span > 1.0 else "less than a nanosecond"
         raise ValueRangeError(f"{option} {text!r} is {wrong}.")
     return round(span)
+
+
+def picture_file(given: Path | None, folder: Path, what: str) -> Path:
+    """Where a picture goes: as told, or beside the folder of the run; nothing but a picture is overwritten."""
+    target = folder.parent / f"{folder.resolve().name or 'run'}-{what}.png" if given is None else given
+    if target.suffix != ".png":
+        raise ValueRangeError(f"--picture {target}: the picture is a PNG, name it .png.")
+    if target.exists() and (not target.is_file() or not target.read_bytes().startswith(_PNG)):
+        raise ValueRangeError(f"--picture {target} exists and is not a picture; name another file.")
+    return target
 
 
 def shown(path: Path) -> str:

@@ -48,7 +48,7 @@ class _Cannot(Exception):
     """Why a peer has nothing to say, in words."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PeerResult(Shown):
     """What one peer predicts for the sensors left out; made by :func:`compare`.
 
@@ -606,7 +606,7 @@ def advice(ours: ArrayLike, peers: Mapping[str, ArrayLike], *, unit: str = "") -
     >>> rng = np.random.default_rng(0)
     >>> ours, theirs = 0.3 + 0.1 * rng.random((200, 4)), 0.2 + 0.1 * rng.random((200, 4))
     >>> print(advice(ours, {"ordinary_kriging": theirs}, unit="degC").split(" (")[0])
-    The physics does not help here, use ordinary kriging: its mean CRPS is 0.25 degC, ours 0.35 degC
+    The physics does not help here, use ordinary kriging: its mean CRPS is 0.25 degC, ours 0.352 degC
     """
     mine = np.asarray(ours, dtype=np.float64)
     theirs = {name: as_array(name, values, mine.shape) for name, values in peers.items()}

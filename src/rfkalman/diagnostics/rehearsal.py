@@ -190,7 +190,7 @@ def rehearse(
                 if moved.noise_root is not None:
                     states = states + moved.noise_root @ rng.standard_normal((moved.noise_root.shape[1], n))
                 beliefs, t = kalman.forecast(beliefs, step), now
-            truths.append(Psi_true @ truth.coefficients(states, now))
+            truths.append(_fields(truth, Psi_true, states, now))
             real = truth.observe(seen, now, noise_std=noise)
             y = real.H @ states + (0.0 if real.offset is None else real.offset[:, None])
             y += (noise if noise.ndim == 0 else noise[:, None]) * rng.standard_normal(y.shape)
@@ -200,7 +200,7 @@ def rehearse(
     for now, found in zip(when.tolist(), kalman.run_streams(model.initial, batches()), strict=True):
         field = model.field(Gaussian(found.means[0], found.root), now)
         stds.append(field.std(places)[:, None])
-        errors.append(truths[-1] - Psi @ model.coefficients(found.means.T, now))
+        errors.append(truths[-1] - _fields(model, Psi, found.means.T, now))
         before = model.field(beliefs, now)
         idle.append(crps(truths[-1] - before.mean(places)[:, None], before.std(places)[:, None]).mean())
     z = np.stack(errors) / np.maximum(np.stack(stds), 1e-300)
@@ -223,3 +223,9 @@ def rehearse(
 
 def _draws(law: Gaussian, n: int, rng: np.random.Generator) -> FloatArray:
     return law.mean[:, None] + law.root @ rng.standard_normal((law.root.shape[1], n))
+
+
+def _fields(model: Model, Psi: FloatArray, states: FloatArray, t: float) -> FloatArray:
+    """The fields of states (dim, n) at places where the space and its lifts have the values Psi, (P, n)."""
+    known = model.known(t)
+    return (Psi if known is None else known.values(Psi)) @ model.coefficients(states, t)

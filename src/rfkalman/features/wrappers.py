@@ -231,3 +231,62 @@ class Mixed(FeatureMap):
     @classmethod
     def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         return cls(restore(settings["inner"], unprefixed("inner.", arrays)), arrays["matrix"])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Products(FeatureMap):
+    """Features, and beside them one fixed combination of them times each of several others.
+
+    Parameters
+    ----------
+    inner : FeatureMap
+        M features phi.
+    factor : (M,) array_like
+    others : (M, k) array_like
+        The last k features are (phi(x) factor) (phi(x) others).
+    """
+
+    inner: FeatureMap
+    factor: FloatArray
+    others: FloatArray
+    lower: FloatArray = field(init=False)
+    side: FloatArray = field(init=False)
+
+    kind: ClassVar[str] = "products"
+
+    def __post_init__(self) -> None:
+        M = self.inner.n_features
+        factor, others = as_finite("factor", self.factor, (M,)), as_finite("others", self.others, (M, None))
+        others = frozen(np.ascontiguousarray(others))
+        assign(self, factor=factor, others=others, lower=self.inner.lower, side=self.inner.side)
+
+    @property
+    def n_features(self) -> int:
+        return self.inner.n_features + int(self.others.shape[1])
+
+    def jet(self, x: FloatArray, slopes: bool = True) -> Pair:
+        values, gradients = self.inner.jet(x, slopes)
+        u, m = (values @ self.factor)[:, None], values @ self.others
+        du, dm = (gradients @ self.factor)[..., None], gradients @ self.others
+        return np.hstack([values, u * m]), np.concatenate([gradients, u * dm + du * m], axis=2)
+
+    def bounds(self) -> Pair:
+        values, gradients = self.inner.bounds()
+        factor, others = np.abs(self.factor), np.abs(self.others)
+        slopes = (values @ factor) * (gradients @ others) + (gradients @ factor) * (values @ others)
+        return np.append(values, (values @ factor) * (values @ others)), np.append(gradients, slopes)
+
+    @property
+    def zero_parts(self) -> frozenset[str]:
+        return self.inner.zero_parts
+
+    @property
+    def zero_trace(self) -> bool:
+        return self.inner.zero_trace
+
+    def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
+        return 2.0 * self.inner.bandwidth(floor, aligned)
+
+    @classmethod
+    def _restored(cls, settings: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        return cls(restore(settings["inner"], unprefixed("inner.", arrays)), arrays["factor"], arrays["others"])

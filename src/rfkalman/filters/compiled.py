@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +23,11 @@ Ints = NDArray[np.int64]
 def load() -> bool:
     """Whether the functions of this module are compiled now; the first call imports Numba and compiles them."""
     try:
-        from numba import njit, types
+        from numba import njit
+        from numba import types as kinds
     except Exception:  # Not installed, or not for this version of NumPy: nothing is lost but time.
         return False
+    types: Any = kinds
     # One machine code each, whoever owns the arrays: those that are only read may be frozen.
     number, whole, flag = types.float64, types.int64, types.boolean
     x1, x2, x3 = (types.Array(number, n, "C", readonly=True) for n in (1, 2, 3))
@@ -34,7 +37,7 @@ def load() -> bool:
     thin_of = types.UniTuple(number, 3)(x1, x2, x1, x1, x2, x1, x1, number, w1, w2)
     # Sums may be taken in another order, as BLAS does.
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
-    for signature, function in ((None, _joint), (None, _substitute), (plain_of, plain), (thin_of, thin)):
+    for signature, function in ((None, _joint), (plain_of, plain), (thin_of, thin)):
         try:
             compiled = njit(signature, cache=True, **options)(function)
         except RuntimeError:  # No place on this disk where machine code may be kept.
@@ -64,8 +67,7 @@ def plain(
 ) -> Ints:
     """``folds.plain`` fold by fold: one covariance stays in the cache for the whole stretch.
 
-    ``F`` is (a, r, r), or (a, 1, r) for diagonals; ``weights`` (b, n, r) are the squares of H over the noise variances;
-    ``limit`` is for the indicator in units of eps.
+    The arguments are the fields of ``folds.Stretch`` and ``folds.Found``; ``limit`` is for the indicator over eps.
     """
     (K, r), (T, n) = m.shape, y.shape
     stop = np.full(K, T)
@@ -156,7 +158,10 @@ def _joint(
     mean: FloatArray,
     std: FloatArray,
 ) -> float:
-    """Cholesky of the joint law of readings, kept ones first; W = L^-1 A and q = L^-1 v of those, the law of the others."""
+    """Cholesky of the joint law of the readings in this order: the kept ones, then those left out.
+
+    Gives the log evidence of the kept ones; fills in their W = L^-1 A and q = L^-1 v, and the law of the others.
+    """
     L = np.empty((order.size, kept))
     log_det, quad = 0.0, 0.0
     for i in range(order.size):
@@ -205,24 +210,22 @@ def thin(
 ) -> tuple[float, float, float]:
     """A diagonal step, where ``F`` is not empty, and ``kernels`` in Andrews' form, into ``mean`` and ``root``.
 
-    G = H S / std, I + G G^T = U^T U, S+ = S - (S Z) W^T with Z^T = U^-T G and W^T = (U + I)^-T G. ``S`` and ``root`` have
-    the columns of the roots as rows; ``std`` is the noise of all readings, (1,), or of each. Gives the quadratic form, the log determinant, and the largest diagonal entry of G G^T; beyond ``limit`` only the step is made.
+    G = H S / std, I + G G^T = U^T U, S+ = S - (S Z) W^T with Z^T = U^-T G and W^T = (U + I)^-T G. ``S`` and ``root``
+    have the columns of the roots as rows; ``std`` is the noise of all readings, (1,), or of each. Gives the quadratic
+    form, the log determinant, and the largest diagonal entry of G G^T; beyond ``limit`` only the step is made.
     """
     N, (k, r) = H.shape[0], S.shape
+    f = F if F.size else np.ones(r)
     for b in range(r):
-        mean[b] = F[b] * m[b] if F.size else m[b]
-        mean[b] += g[b] if g.size else 0.0
-    for i in range(k):
-        for b in range(r):
-            root[i, b] = F[b] * S[i, b] if F.size else S[i, b]
-    G, q, C = np.empty((N, k)), np.empty(N), np.empty((N, N))
-    np.dot(H, root.T, G)
+        mean[b] = f[b] * m[b] + (g[b] if g.size else 0.0)
+    A, G, C, q = np.empty((N, r)), np.empty((N, k)), np.empty((N, N)), np.empty(N)
     np.dot(H, mean, q)
     for i in range(N):
         w = 1.0 / std[min(i, std.size - 1)]
         q[i] = w * (y[i] - q[i])
-        for b in range(k):
-            G[i, b] *= w
+        for b in range(r):
+            A[i, b] = w * H[i, b] * f[b]
+    np.dot(A, S.T, G)
     np.dot(G, G.T, C)
     largest = 0.0
     for i in range(N):
@@ -230,6 +233,7 @@ def thin(
             largest = C[i, i]
         C[i, i] += 1.0
     if not largest <= limit:
+        root[:] = f * S
         return 0.0, 0.0, largest
     log_det = 0.0
     for i in range(N):
@@ -241,15 +245,40 @@ def thin(
             c = C[i, j]
             for b in range(j, N):
                 C[j, b] -= c * C[i, b]
-    Z, W, U, product = G, np.empty((N, k)), np.empty((N, r)), np.empty((k, r))
-    W[:] = G
-    _substitute(C, 0.0, Z)
-    _substitute(C, 1.0, W)
-    np.dot(Z, root, U)
-    np.dot(W.T, U, product)
+    # (U + I)^-T takes the same row operations as U^-T but for the scaling, so both go side by side.
+    both = np.empty((N, 2 * k))
+    for j in range(N):
+        for b in range(k):
+            both[j, b] = G[j, b]
+            both[j, k + b] = G[j, b]
+        i = 0
+        while i + 4 <= j:  # Four at a time: a row is then loaded and stored a quarter as often.
+            c, d, e, h = C[i, j], C[i + 1, j], C[i + 2, j], C[i + 3, j]
+            for b in range(2 * k):
+                both[j, b] -= c * both[i, b] + d * both[i + 1, b] + e * both[i + 2, b] + h * both[i + 3, b]
+            i += 4
+        while i < j:
+            c = C[i, j]
+            for b in range(2 * k):
+                both[j, b] -= c * both[i, b]
+            i += 1
+        c, d = 1.0 / C[j, j], 1.0 / (C[j, j] + 1.0)
+        for b in range(k):
+            both[j, b] *= c
+            both[j, k + b] *= d
+    Z, W, U = G, np.empty((N, k)), A
+    for j in range(N):
+        for b in range(k):
+            Z[j, b] = both[j, b]
+            W[j, b] = both[j, k + b]
+    np.dot(Z, S, U)
+    for i in range(N):
+        for b in range(r):
+            U[i, b] *= f[b]
+    np.dot(W.T, U, root)
     for i in range(k):
         for b in range(r):
-            root[i, b] -= product[i, b]
+            root[i, b] = f[b] * S[i, b] - root[i, b]
     quad = 0.0
     for i in range(N):
         for j in range(i):
@@ -258,23 +287,3 @@ def thin(
         quad += q[i] * q[i]
     mean += np.dot(q, U)
     return quad, log_det, largest
-
-
-def _substitute(U: FloatArray, shift: float, rows: FloatArray) -> None:
-    """rows <- (U + shift I)^-T rows, four at a time: a row is then loaded and stored a quarter as often."""
-    N, k = rows.shape
-    for j in range(N):
-        i = 0
-        while i + 4 <= j:
-            c, d, e, f = U[i, j], U[i + 1, j], U[i + 2, j], U[i + 3, j]
-            for b in range(k):
-                rows[j, b] -= c * rows[i, b] + d * rows[i + 1, b] + e * rows[i + 2, b] + f * rows[i + 3, b]
-            i += 4
-        while i < j:
-            c = U[i, j]
-            for b in range(k):
-                rows[j, b] -= c * rows[i, b]
-            i += 1
-        c = 1.0 / (U[j, j] + shift)
-        for b in range(k):
-            rows[j, b] *= c

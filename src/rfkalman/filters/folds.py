@@ -35,6 +35,8 @@ from .kernels import LOG_2PI, Batch, Scratch, condition, log_evidence, move, rea
 PLAIN_LIMIT = 1e-11
 #: Batches that are read before any of them is answered: few at first, where sharp readings meet a wide prior.
 _FIRST, _MOST = 8, 256
+#: With more sensors than this, and than coefficients, the joint law of the readings costs more than the safe route.
+_MANY = 50
 #: Numbers that the steps and sensors of such a stretch may take, were they all different.
 _NUMBERS = 1 << 22
 
@@ -50,14 +52,14 @@ class FoldStep(NamedTuple):
 class Stretch(NamedTuple):
     """Some batches as arrays: what is shared between them is there once, known by its identity."""
 
-    F: FloatArray  #: (a, r) where all are diagonal, else (a, r, r)
+    F: FloatArray  #: (a, r, r), or their diagonals (a, 1, r)
     Q: FloatArray  #: (a, r, r)
     step: NDArray[np.int64]  #: (T,) into F and Q; -1 where no time passes
     g: FloatArray  #: (T, r)
     H: FloatArray  #: (b, n, r)
     R: FloatArray  #: (b, n, n)
-    sharp: FloatArray  #: (b, n): diagonal of R^-1
-    sensors: NDArray[np.int64]  #: (T,) into H, R and sharp
+    weights: FloatArray  #: (b, n, r): squares of H, times the diagonal of R^-1
+    sensors: NDArray[np.int64]  #: (T,) into H, R and weights
     y: FloatArray  #: (T, n), less the known offset
     out: NDArray[np.bool_]  #: (K, n)
     extra: FloatArray  #: (n,)
@@ -97,26 +99,32 @@ def run(
     >>> found.mean.diagonal(), np.square(found.std.diagonal()).round(12)
     (array([2., 1.]), array([1.5, 1.5]))
     """
-    out = np.asarray(left_out, dtype=bool)
+    out = np.ascontiguousarray(left_out, dtype=bool)
     K, n = out.shape
     r = prior.dim
-    extra = np.zeros(n) if extra_variance is None else np.asarray(extra_variance, dtype=np.float64)
+    extra = np.zeros(n) if extra_variance is None else np.ascontiguousarray(extra_variance, dtype=np.float64)
     m = np.tile(prior.mean, (K, 1))
     roots: list[FloatArray | None] = [prior.root] * K
     P = np.empty((K, r, r))
     batches = iter(sequence)
-    most = max(1, min(_MOST, _NUMBERS // (r * (2 * r + n) + 1)))
+    most = max(1, min(_MOST, _NUMBERS // (2 * r * (r + n) + n * (n + K) + 1)))
     length = min(_FIRST, most)
     while items := list(islice(batches, length)):
         stretch = _stretch(items, out, extra, r)
-        found = Found(*np.full((2, len(items), K, n), np.nan), np.zeros((len(items), K)))
+        T = len(items)
+        found = Found(np.full((T, K, n), np.nan), np.full((T, K, n), np.nan), np.zeros((T, K)))
         for k, S in enumerate(roots):
             if S is not None:
                 P[k] = S @ S.T
-        stop = (_compiled if compiled.load() else plain)(m, P, stretch, found)
+        if n > max(r, _MANY):
+            stop = np.zeros(K, dtype=np.int64)
+        elif compiled.load():
+            stop = compiled.plain(m, P, *stretch, PLAIN_LIMIT / EPS, *found)
+        else:
+            stop = plain(m, P, stretch, found)
         for k in range(K):
             S, at = roots[k], int(stop[k])
-            if at == len(items):
+            if at == T:
                 roots[k] = None
                 continue
             if S is None or at > 0:
@@ -133,18 +141,18 @@ def plain(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArr
 
     Gives how many batches each fold got through: it stops before the first that its indicator forbids.
     """
-    F, Q, step, g, H, R, sharp, sensors, y, out, extra = stretch
+    F, Q, step, g, H, R, weights, sensors, y, out, extra = stretch
     (T, n), (K, r) = y.shape, m.shape
     means, covariances = m, P
     stop, going = np.full(K, T), np.arange(K)
     there, kept, identity = np.isfinite(y), ~out, np.eye(n)
-    squares, weights = np.square(F), np.square(H) * sharp[:, :, None]
+    dense, squares = F.shape[1] == r, np.square(F)
     pivots, quads = np.ones((T, K, n)), np.zeros((T, K, n))
     for t in range(T):
         i, h = int(step[t]), H[sensors[t]]
         independent = np.einsum("kii->ki", P)
         if i >= 0:
-            independent = independent @ squares[i].T if F.ndim == 3 else independent * squares[i]
+            independent = independent @ squares[i].T if dense else independent * squares[i]
             independent = independent + Q[i].diagonal()
         allowed = EPS * (independent @ weights[sensors[t]].T * kept).max(axis=1, initial=0.0) <= PLAIN_LIMIT
         if not allowed.all():
@@ -154,10 +162,10 @@ def plain(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArr
             if not going.size:
                 break
         if i >= 0:
-            if F.ndim == 3:
+            if dense:
                 m, P = m @ F[i].T, F[i] @ P @ F[i].T
             else:
-                m, P = m * F[i], P * np.outer(F[i], F[i])
+                m, P = m * F[i], P * (F[i].T * F[i])
             # Half of it and half of its mirror image: an odd part that rounding leaves would live on without damping.
             P = 0.5 * (P + P.transpose(0, 2, 1)) + Q[i]
             m += g[t]
@@ -181,14 +189,6 @@ def plain(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArr
     used = (there[:, None, :] & ~out).sum(axis=2)
     found.log_evidence[:] = -0.5 * (used * LOG_2PI + 2.0 * np.log(pivots).sum(axis=2) + np.square(quads).sum(axis=2))
     return stop
-
-
-def _compiled(m: FloatArray, P: FloatArray, stretch: Stretch, found: Found) -> NDArray[np.int64]:
-    """:func:`plain` where there is a compiler."""
-    F, Q, step, g, H, R, sharp, *rest = stretch
-    F = F if F.ndim == 3 else F[:, None, :]
-    weights = np.square(H) * sharp[:, :, None]
-    return compiled.plain(m, P, F, Q, step, g, H, R, weights, *rest, PLAIN_LIMIT / EPS, *found)
 
 
 def _safe(
@@ -273,9 +273,11 @@ def _stretch(items: list[Batch], out: NDArray[np.bool_], extra: FloatArray, r: i
             if gap.shift is not None:
                 g[t] = gap.shift
     dense = any(gap.transition.ndim == 2 for gap in gaps.values())
-    F = np.array([gap.F if dense else gap.transition for gap in gaps.values()]).reshape(-1, *[r] * (1 + dense))
+    F = np.array([gap.F if dense else gap.transition for gap in gaps.values()]).reshape(-1, r if dense else 1, r)
     Q = np.array([gap.Q for gap in gaps.values()]).reshape(-1, r, r)
     H = np.array([obs.H for obs in designs.values()])
     R = np.array([obs.R for obs in designs.values()])
-    sharp = np.array([np.square(obs.whiten(np.eye(n))).sum(axis=0) for obs in designs.values()])
-    return Stretch(F, Q, step, g, H, R, sharp, sensors, y, out, extra)
+    # Column norms of R^-1/2 squared are the diagonal of R^-1.
+    precisions = np.array([np.square(obs.whiten(np.eye(n))).sum(axis=0) for obs in designs.values()])
+    weights = np.square(H) * precisions[:, :, None]
+    return Stretch(F, Q, step, g, H, R, weights, sensors, y, out, extra)

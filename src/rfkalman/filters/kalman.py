@@ -21,7 +21,18 @@ from ..core.linalg import psd_root
 from ..statespace.values import Gaussian, LinearStep, Observation
 from . import compiled
 from .kernels import INDICATOR_LIMIT as INDICATOR_LIMIT
-from .kernels import LOG_2PI, Batch, Kernel, Scratch, condition, finite_readings, log_evidence, move, readings, require_step
+from .kernels import (
+    LOG_2PI,
+    Batch,
+    Kernel,
+    Scratch,
+    condition,
+    finite_readings,
+    log_evidence,
+    move,
+    readings,
+    require_step,
+)
 from .kernels import fast as fast
 from .kernels import orthogonal as orthogonal
 

@@ -35,7 +35,7 @@ from ..features.base import prefixed, restore, unprefixed
 from ..features.enrichments.jumps import without_angles
 from ..filters.kalman import Analysis
 from ..filters.steady import ConstantGain
-from ..model.field import Beyond, Field
+from ..model.field import Beyond, Field, Known
 from ..model.model import Model
 from ..model.sensors import NewSensor
 from ..model.unknowns import BoundBlock
@@ -130,6 +130,8 @@ def save(path: str | os.PathLike[str], thing: WhitenedSpace | Gaussian | Field |
         _pack_belief(thing.belief, arrays)
         if thing.sensor is not None:
             header["sensor"] = asdict(thing.sensor)
+        if thing.known is not None:
+            arrays |= {"known.mean": thing.known.mean, "known.modes": thing.known.modes}
         if thing.beyond is not None:
             header["beyond"] = _pack_basis(thing.beyond.basis, arrays)
             arrays["beyond.columns"] = thing.beyond.columns
@@ -193,7 +195,8 @@ def load(path: str | os.PathLike[str], pde: LinearPDE | None = None, model: Mode
                 basis = _unpack_basis(header["beyond"], arrays, space.pde)
                 beyond = Beyond(basis, arrays["beyond.columns"], int(header["beyond"].get("doubtful", 0)))
             sensor = NewSensor(**header["sensor"]) if "sensor" in header else None
-            return Field(space, _unpack_belief(arrays), float(header["time"]), beyond, sensor)
+            known = Known(arrays["known.mean"], arrays["known.modes"]) if "known.mean" in arrays else None
+            return Field(space, _unpack_belief(arrays), float(header["time"]), beyond, sensor, known)
         if kind == "assimilator":
             own = _unpack_model(header["model"], arrays, pde, model)
             for array in arrays.values():
@@ -407,7 +410,10 @@ def _digest(model: Model) -> str:
     generator = model.generator
     forcing = generator.force(model.start + np.array(PROBE_TIMES))
     beyond = () if model.unresolved is None else (model.unresolved.basis.transform, model.unresolved.initial)
-    means = [block.mean for block in model.blocks if block.shown is not None]  # others are in the forcing
+    # What stands in none of these: the mean of a level, the functions by which the known is multiplied.
+    means = [b.mean for b in model.blocks if b.shown is not None] + [
+        b.modes for b in model.blocks if b.modes is not None
+    ]
     for array in (
         model.initial.mean,
         model.initial.root,

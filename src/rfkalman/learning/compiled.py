@@ -57,7 +57,7 @@ def sweep(system: System, steps: Steps, record: Recording, counted: Counted, gra
     kept: tuple[Any, ...] = (
         *(np.empty((room, r)) for _ in range(2)),
         *(np.empty((room, r, r)) for _ in range(2)),
-        *(np.empty((room, n, r)) for _ in range(2)),
+        np.empty((room, n, r)),
         np.empty((room, n, n)),
         np.empty((room, n)),
         np.empty((room, n), dtype=np.int64),
@@ -96,7 +96,9 @@ def sweep(system: System, steps: Steps, record: Recording, counted: Counted, gra
                 lam, Lam = adjoints[j]
                 into = (*_both(by.steps), by.H, by.C, by.R, by.extra)
                 _backward((first, min(last, end), begin, end), model, data, lam, Lam, kept, into)
-                done[j] = len(found) > 1 and first < begin and faded(lam, Lam, *peaks[j])
+                if len(found) > 1 and first < begin and faded(lam, Lam, *peaks[j]):
+                    done[j] = True
+                    lam[:], Lam[:] = 0.0, 0.0
         for by, (lam, Lam) in zip(found, adjoints, strict=True):
             by.m0[:] += lam
             by.P0[:] += Lam
@@ -153,10 +155,10 @@ def _forward(span: Any, keep: bool, model: Any, data: Any, m: Any, P: Any, kept_
     first, last, begin, end = span
     diagonal, Fd, F, Q, G0, G1, H, R, extra = model
     gap, y, u, left_out, evidence, score = data
-    mb, mf, FP, Pf, W, V, U, z, index, counts = kept_here
+    mb, mf, FP, Pf, V, U, z, index, counts = kept_here
     n, r = H.shape
     n_inputs = u.shape[1]
-    Hs = np.empty((n, r))
+    Hs, W = np.empty((n, r)), np.empty((n, r))
     flat = np.empty(n * n)
     reach = 0.0
     for t in range(first, last):
@@ -199,8 +201,8 @@ def _forward(span: Any, keep: bool, model: Any, data: Any, m: Any, P: Any, kept_
         if N == 0:
             continue
         S = flat[: N * N].reshape(N, N)
-        np.dot(Hs[:N], Pt, W[s, :N])
-        np.dot(W[s, :N], Hs[:N].T, S)
+        np.dot(Hs[:N], Pt, W[:N])
+        np.dot(W[:N], Hs[:N].T, S)
         for i in range(N):
             a = index[s, i]
             reach = max(reach, S[i, i] / R[a, a])
@@ -226,7 +228,7 @@ def _forward(span: Any, keep: bool, model: Any, data: Any, m: Any, P: Any, kept_
             for i in range(j + 1, N):
                 z[s, i] -= S[j, i] * e
             for i in range(r):
-                V[s, j, i] = W[s, j, i]
+                V[s, j, i] = W[j, i]
             for k in range(j):
                 a = S[k, j]
                 for i in range(r):
@@ -263,11 +265,12 @@ def _backward(span: Any, model: Any, data: Any, lam: Any, Lam: Any, kept_here: A
     first, last, begin, end = span
     diagonal, Fd, F, _, _, _, H, _, extra = model
     gap, _, u, _, evidence, score = data
-    mb, mf, FP, Pf, W, V, U, z, index, counts = kept_here
+    mb, mf, FP, Pf, V, U, z, index, counts = kept_here
     by_Fd, by_F, by_Q, by_G0, by_G1, by_H, by_C, by_R, by_extra = into
     n, r = H.shape
     n_inputs = u.shape[1]
-    Hs, gain, Nt, Ut, H_bar = np.empty((n, r)), np.empty((n, r)), np.empty((n, r)), np.empty((n, r)), np.empty((n, r))
+    Hs, gain, Nt, Ut = np.empty((n, r)), np.empty((n, r)), np.empty((n, r)), np.empty((n, r))
+    XH, H_bar = np.empty((n, r)), np.empty((n, r))
     Y = np.empty((n, n))
     flat_1, flat_2 = np.empty(n * n), np.empty(n * n)
     e, g, x, q = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
@@ -349,20 +352,21 @@ def _backward(span: Any, model: Any, data: Any, lam: Any, Lam: Any, kept_here: A
                         d = -0.5 * a * q[j]
                         for k in range(N):
                             X[j, k] += c * q[k] + d * e[k]
-            np.dot(X, Hs[:N], Ut[:N])
-            for i in range(N):
-                for j in range(r):
-                    Ut[i, j] *= 0.5
+            np.dot(X, Hs[:N], XH[:N])
             for i in range(kept):
                 a = 0.5 * e[i]
                 for j in range(r):
-                    Ut[i, j] += a * lam[j] - Nt[i, j]
-            np.dot(X, W[s, :N], H_bar[:N])
-            np.dot(Ut[:N], Pf[s], Nt[:N])
+                    b = a * lam[j] - Nt[i, j]
+                    Ut[i, j] = b + 0.5 * XH[i, j]
+                    XH[i, j] += b
+            for i in range(kept, N):
+                for j in range(r):
+                    Ut[i, j] = 0.5 * XH[i, j]
+            np.dot(XH[:N], Pf[s], H_bar[:N])
             for i in range(N):
                 a, b = index[s, i], x[i]
                 for j in range(r):
-                    by_H[a, j] += (2.0 * Nt[i, j] + H_bar[i, j]) - b * mf[s, j]
+                    by_H[a, j] += 2.0 * H_bar[i, j] - b * mf[s, j]
                 for j in range(n_inputs):
                     by_C[a, j] -= b * u[t + 1, j]
                 for j in range(N):

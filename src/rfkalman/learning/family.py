@@ -321,7 +321,9 @@ def folds_of(readings: Readings, coords: Any = None, **weights: Any) -> Folds:
 
 
 def _is_diagonal(matrix: FloatArray) -> bool:
-    return bool(np.count_nonzero(matrix - np.diag(np.diagonal(matrix))) == 0)
+    """Whether a matrix is diagonal but for rounding: the coordinates are those of a symmetric operator."""
+    rest = np.abs(matrix - np.diag(np.diagonal(matrix))).max(initial=0.0)
+    return bool(rest <= 1e-10 * np.abs(matrix).max(initial=0.0))
 
 
 def _by_place(model: Model, how: Learn, K: FloatArray) -> list[tuple[FloatArray, FloatArray]]:

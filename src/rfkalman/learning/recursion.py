@@ -12,7 +12,7 @@ Backwards, with lam and Lam the derivatives of the objective by m+ and P+ (Lam s
     X    = dS   = gain^T N - (g e^T + e g^T) / 2 + w/2 (S_aa^-1 - e e^T) + sum_i (b_i q q^T - a_i (e q^T + q e^T) / 2)
     x    = dv   = g + w e + sum_i a_i q
     U    = -N + lam e^T / 2 + H^T X / 2
-    dR  += X,   dC -= x u^T,   dH += 2 U^T P + X W - x m^T
+    dR  += X,   dC -= x u^T,   dH += (2 U^T + X H) P - x m^T
     Lam <- Lam + U H + (U H)^T,   lam <- lam - H^T x
 
 (w the weight of the evidence; a_i, b_i the derivatives by mean error and variance of the i-th score), and over a gap
@@ -123,7 +123,6 @@ class _Batch(NamedTuple):
     before: tuple[FloatArray, FloatArray]  # belief before the gap
     m: FloatArray  # (K, r), forecast
     P: FloatArray  # (K, r, r)
-    W: FloatArray  # (K, n, r), zero where nothing was read
     inverse: FloatArray  # (K, n, n), of S_aa, zero outside
     e: FloatArray  # (K, n)
     gain_t: FloatArray  # (K, n, r)
@@ -173,7 +172,9 @@ class _Recursion:
                     continue
                 for t in reversed(range(first, min(first + len(batches), end))):
                     adjoints[j] = self.backward(t, batches[t - first], begin <= t, *adjoints[j], by)
-                done[j] = len(found) > 1 and first < begin and faded(*adjoints[j], *peaks[j])
+                if len(found) > 1 and first < begin and faded(*adjoints[j], *peaks[j]):
+                    done[j] = True
+                    adjoints[j] = (np.zeros_like(m), np.zeros_like(P))
         for by, (lam, Lam) in zip(found, adjoints, strict=True):
             by.m0[:] = lam.sum(axis=0)
             by.P0[:] = Lam.sum(axis=0)
@@ -222,7 +223,7 @@ class _Recursion:
         self.contributions[t] = -sum(float(w @ part) for w, part in ((evidence, density), (score, scores)) if w.any())
         a = score[:, None] * error / spread
         b = 0.5 * score[:, None] * scored * (1.0 / spread - (error / spread) ** 2)
-        batch = _Batch(before, m, P, W, inverse, e, gain_t, q, a, b)
+        batch = _Batch(before, m, P, inverse, e, gain_t, q, a, b)
         m = m + np.einsum("kij,ki->kj", W, e)
         return m, 0.5 * (ahead + ahead.transpose(0, 2, 1)), batch
 
@@ -239,10 +240,11 @@ class _Recursion:
         X += (q * wb[:, None, :]) @ q.transpose(0, 2, 1)
         X += shared[:, :, None] * e[:, None, :] + e[:, :, None] * shared[:, None, :]
         x = g + w * e + np.einsum("kij,kj->ki", q, wa)
-        U_t = -N_t + 0.5 * e[:, :, None] * lam[:, None, :] + 0.5 * X @ H
+        XH = X @ H
+        U_t = -N_t + 0.5 * e[:, :, None] * lam[:, None, :] + 0.5 * XH
         by.R[:] += X.sum(axis=0)
         by.C[:] -= np.outer(x.sum(axis=0), self.before[t + 1])
-        H_bar = 2.0 * U_t @ at.P + X @ at.W - x[:, :, None] * at.m[:, None, :]
+        H_bar = (2.0 * U_t + XH) @ at.P - x[:, :, None] * at.m[:, None, :]
         by.H[:] += H_bar.sum(axis=0) * self.finite[t][:, None]
         by.extra[:] += wb.sum(axis=0)
         half = U_t.transpose(0, 2, 1) @ H

@@ -4,9 +4,10 @@ from .field import Field
 from .model import Model
 from .priors import FromField, FromFunction, Sobolev, isotropic
 from .sensors import NewSensor, averages, combine, gradients, points, stack
-from .unknowns import LatentSource, Level, SensorOffset, SourceField
+from .unknowns import Discrepancy, LatentSource, Level, SensorOffset, SourceField
 
 __all__ = [
+    "Discrepancy",
     "Field",
     "FromField",
     "FromFunction",

@@ -164,12 +164,14 @@ def smooth_fields(space: WhitenedSpace) -> FloatArray:
     return Sobolev(1.0, 0.2 * float(np.prod(side)) ** (1.0 / d), 3.0 + 0.5 * d).within(space).root
 
 
-def known_lost(V: WhitenedSpace, twin: Twin, means: tuple[FloatArray, FloatArray], law: Unresolved) -> float | None:
+def known_lost(
+    V: WhitenedSpace, twin: Twin, means: tuple[FloatArray, FloatArray], law: Unresolved, factor: float = 0.0
+) -> float | None:
     """What known loads and boundary values do in the twin and not in the space: rms, the most over time.
 
     Beside the std of the field without data, then or at the start, whichever is larger. ``means`` are those of the
-    prior in the coefficients of the two. Looked at until the last of all series ends, or the ``law`` has settled; None
-    where a step cannot be made: whoever gets there is told.
+    prior in the coefficients of the two; ``factor`` is the variance of a discrepancy. Looked at until the last of all
+    series ends, or the ``law`` has settled; None where a step cannot be made: whoever gets there is told.
     """
     start, span = law.start, law.settled
     spaces, steps = (V, twin.space), Exponential(tolerance=KNOWN_TOLERANCE)
@@ -178,6 +180,7 @@ def known_lost(V: WhitenedSpace, twin: Twin, means: tuple[FloatArray, FloatArray
         warnings.simplefilter("ignore")
         try:
             generators, lifts = [space.generator() for space in spaces], [space.lift() for space in spaces]
+            begun = means[0] if lifts[0] is None else np.concatenate([means[0], lifts[0](start)])
             series = getattr(generators[0].forcing, "series", ())
             end = max((float(one.times[-1]) for one in series), default=start + span)
             for t0, t1 in pairwise(np.linspace(start, max(end, start), KNOWN_TIMES + 1).tolist()):
@@ -186,7 +189,8 @@ def known_lost(V: WhitenedSpace, twin: Twin, means: tuple[FloatArray, FloatArray
                     z if lift is None else np.concatenate([z, lift(t1)]) for z, lift in zip(now, lifts, strict=True)
                 )
                 missed = float(np.square(rich - twin.overlap.T @ own).sum())
-                lost = max(lost, missed / max(law.spread(start), law.spread(t1)))
+                doubted = factor * float(np.square(own - begun).sum())
+                lost = max(lost, missed / (max(law.spread(start), law.spread(t1)) + doubted))
         except (RFKalmanError, FloatingPointError):
             return None
     return math.sqrt(lost) if math.isfinite(lost) else None

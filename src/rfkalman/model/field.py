@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import block_diag
 from scipy.special import ndtr
 
-from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, missing_extra
+from ..core.checks import FloatArray, as_count, as_finite, as_number, as_points, frozen, missing_extra
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.pieces import grid_points, in_blocks
 from ..core.show import Shown
+from ..features.wrappers import Products
 from ..pictures.plots import map_field
 from ..pictures.strokes import picture
 from ..space.space import Basis, WhitenedSpace
@@ -47,6 +49,28 @@ class Beyond(Shown):
     def gradient(self, x: ArrayLike) -> FloatArray:
         """Their gradients, (d, N, q)."""
         return self.basis.gradient(x) @ self.columns
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Known(Shown):
+    """What known data make of a field, and the functions that it is multiplied by: ``mean`` (R,), ``modes`` (R, k).
+
+    Both as coefficients in a space and its lifts. The products are the last k functions that a field is made of.
+    """
+
+    mean: FloatArray
+    modes: FloatArray
+
+    def basis(self, frame: Basis) -> Basis:
+        """The directions of a frame, and beside them the products."""
+        T, k = frame.transform, self.modes.shape[1]
+        features = Products(frame.features, T @ self.mean, T @ self.modes)
+        shared = {name: getattr(frame, name) for name in ("pde", "order", "memory", "breaks")}
+        return Basis(features=features, transform=frozen(block_diag(T, np.eye(k))), **shared)
+
+    def values(self, Psi: FloatArray) -> FloatArray:
+        """The values of :meth:`basis` where those of the frame are known, (N, R + k)."""
+        return np.hstack([Psi, (Psi @ self.mean)[:, None] * (Psi @ self.modes)])
 
 
 class Parts(NamedTuple):
@@ -83,6 +107,8 @@ class Field(Shown):
         What the space cannot hold of the field; it is part of every band.
     sensor : NewSensor, optional
         What a sensor adds to the field where nothing else is said; fields of a problem have it.
+    known : Known, optional
+        What known data make of the field, where it is right up to an unknown factor; the last coefficients are its.
 
     Examples
     --------
@@ -99,6 +125,7 @@ class Field(Shown):
     time: float = 0.0
     beyond: Beyond | None = None
     sensor: NewSensor | None = None
+    known: Known | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "time", as_number("time", self.time))
@@ -114,7 +141,9 @@ class Field(Shown):
 
     @property
     def basis(self) -> Basis:
-        """What the coefficients of ``belief`` multiply: the space, or the space and its lifts."""
+        """What the coefficients of ``belief`` multiply: the space, its lifts, and products with what is known."""
+        if self.known is not None:
+            return self.known.basis(self.space.frame)
         return self.space if self.belief.dim == self.space.rank else self.space.frame
 
     def mean(self, x: ArrayLike) -> FloatArray:
@@ -172,12 +201,16 @@ class Field(Shown):
 
     @property
     def bases(self) -> tuple[Basis, ...]:
-        """What :meth:`moments` is given the values of: the basis, and the richer one where there is more."""
-        return (self.basis,) if self.beyond is None else (self.basis, self.beyond.basis)
+        """What :meth:`moments` is given the values of: the basis, and the richer one where there is more.
+
+        The same at all times: what is made of products with the known is found from their values.
+        """
+        own = self.basis if self.known is None else self.space.frame
+        return (own,) if self.beyond is None else (own, self.beyond.basis)
 
     def moments(self, values: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Mean and std at points, (N,) each, from the values of :attr:`bases` there: for many times at fixed points."""
-        mean, std = moments(values[0], self.belief)
+        mean, std = moments(values[0] if self.known is None else self.known.values(values[0]), self.belief)
         return mean, std if self.beyond is None else np.hypot(std, _lengths(values[1] @ self.beyond.columns))
 
     def slope(self, gradients: Sequence[FloatArray]) -> FloatArray:
@@ -268,9 +301,12 @@ class Field(Shown):
     def norm(self, *, plain: bool = False) -> float:
         """L2 norm of the posterior mean; normalised measure, or plain volume with ``plain=True``.
 
-        The basis is orthonormal, so this is the length of the coefficient vector.
+        The basis is orthonormal, so this is the length of the coefficient vector; with products, by quadrature.
         """
-        value = float(np.linalg.norm(self.belief.mean))
+        if self.known is None:
+            value = float(np.linalg.norm(self.belief.mean))
+        else:
+            value = float(np.sqrt(self.space.rule.integrate(lambda x: np.square(self.mean(x)))))
         return value * float(np.sqrt(self.space.pde.domain.volume)) if plain else value
 
     def error(self, truth: Callable[[FloatArray], ArrayLike], *, plain: bool = False) -> float:
@@ -283,8 +319,14 @@ class Field(Shown):
         return float(np.sqrt(self.space.rule.integrate(squared, plain=plain)))
 
     def total_variance(self) -> float:
-        """Domain average of the pointwise variance: the bases are orthonormal, so the squares of the coefficients."""
-        own = float(np.square(self.belief.root).sum())
+        """Domain average of the pointwise variance: the bases are orthonormal, so the squares of the coefficients.
+
+        With products, by quadrature.
+        """
+        if self.known is None:
+            own = float(np.square(self.belief.root).sum())
+        else:
+            own = float(self.space.rule.integrate(lambda x: np.square(self.parts(x).posterior)))
         return own if self.beyond is None else own + float(np.square(self.beyond.columns).sum())
 
     def plot(self, **options: Any) -> Figure:

@@ -22,7 +22,7 @@ from ..core.linalg import compress_root
 from ..core.show import Shown
 from ..propagators import CachedSteps, Exponential, Propagator
 from ..space.elements import element_error, element_modes
-from ..space.space import WhitenedSpace
+from ..space.space import Basis, WhitenedSpace
 from ..space.twin import Twin, twin_of
 from ..statespace.values import Gaussian, Generator, LinearStep, Observation, as_noise_std
 from .adequacy import (
@@ -36,7 +36,8 @@ from .adequacy import (
     smooth_fields,
     warn,
 )
-from .field import Field
+from .field import Field, Known
+from .known import KnownPart
 from .priors import FromFunction, Prior, law_within, remainder_of
 from .sensors import Functional, NewSensor
 from .unknowns import Block, BoundBlock, declared_blocks, joined, require_distinct, slices
@@ -152,6 +153,8 @@ class Model(Shown):
         self._lift = space.lift()
         #: Each block with its place in the state.
         self.parts = slices(space.rank, self.blocks)
+        self._multiplied = [part for part in self.parts if part[0].modes is not None]
+        self._known_part = self._driven(field_part) if self._multiplied else None
         if check not in ("now", "later"):
             raise ValueRangeError(f'check must be "now" or "later"; got {check!r}.')
         #: What is still to be judged before a band is given.
@@ -208,10 +211,12 @@ class Model(Shown):
         noise = np.asarray(_noise(functional.n, noise_std, noise_cov))
         when = None if self.unresolved is None else self.unresolved.between(as_number("t", t))
         named = functional.ids if any(block.sensors for block in self.blocks) else None
-        key = (functional.key, named, noise_cov is None, noise.shape, noise.tobytes(), when)
-        H, on_lifts, means = self._remembered(self._places, (functional.key, named), lambda: self._rows(functional))
+        moment = None if self._known_part is None else t
+        key = (functional.key, named, noise_cov is None, noise.shape, noise.tobytes(), when, moment)
+        rows, on_lifts, means = self._remembered(self._places, (functional.key, named), lambda: self._rows(functional))
 
         def observation() -> Observation:
+            H = rows if self._known_part is None else self._multiplied_rows(rows, functional, t)
             beyond = self._beyond(functional, noise, t)
             if beyond is not None or noise_cov is not None:
                 return Observation.from_cov(H, noise if beyond is None else beyond)
@@ -241,19 +246,32 @@ class Model(Shown):
         if self.space.strengths.size == 0 and belief.dim == self.space.rank:
             return Field(self.space, belief, t, beyond, self.sensor)
         mean = self.coefficients(belief.mean[:, None], t)[:, 0]
-        return Field(self.space, Gaussian(mean, self._framed(belief.root)), t, beyond, self.sensor)
+        return Field(self.space, Gaussian(mean, self.framed(belief.root)), t, beyond, self.sensor, self.known(t))
+
+    def known(self, t: float) -> Known | None:
+        """What known data have made of the field since the start, and what multiplies it; None where nothing does."""
+        if self._known_part is None:
+            return None
+        modes = np.zeros((self.space.frame.rank, sum(block.dim for block, _ in self._multiplied)))
+        modes[: self.space.rank] = np.hstack([b.modes for b, _ in self._multiplied if b.modes is not None])
+        return Known(self._known_part(as_number("t", t)), frozen(modes))
+
+    def basis(self, t: float) -> Basis:
+        """What :meth:`coefficients` at a time multiply: space and lifts, and products with the known."""
+        known = self.known(t)
+        return self.space.frame if known is None else known.basis(self.space.frame)
 
     def coefficients(self, states: FloatArray, t: float) -> FloatArray:
-        """States (dim, n) at a time as coefficients in the space and its lifts, (r + r1, n)."""
-        framed, r = self._framed(states), self.space.rank
+        """States (dim, n) at a time as coefficients in :meth:`basis`: in the space, its lifts, and of products."""
+        framed, r = self.framed(states), self.space.rank
         if self._lift is not None:
-            framed[r:] += self._lift(t)[:, None]
+            framed[r : self.space.frame.rank] += self._lift(t)[:, None]
         for block in self.blocks:
             if block.shown is not None:
                 framed[:r] += (block.shown @ block.mean)[:, None]
         return framed
 
-    def _framed(self, columns: FloatArray) -> FloatArray:
+    def framed(self, columns: FloatArray) -> FloatArray:
         """Columns (dim, n) over the state as columns over the space and its lifts, known values and means left out."""
         r = self.space.rank
         framed = np.zeros((self.space.frame.rank, columns.shape[1]))
@@ -263,7 +281,32 @@ class Model(Shown):
                 framed[r:] += block.readout @ columns[part]
             if block.shown is not None:
                 framed[:r] += block.shown @ (block.values @ columns[part])
-        return framed
+        return np.vstack([framed, *(columns[part] for _, part in self._multiplied)]) if self._multiplied else framed
+
+    def _driven(self, field_part: Generator) -> KnownPart:
+        """The mean of the field without data, as a function of time alone."""
+        r = self.space.rank
+        if self.initial.mean[r:].any():
+            raise ValueRangeError(
+                "a discrepancy multiplies what the known have made of the field since the first start, which a belief "
+                "from later does not say; go on from a saved assimilator (rk.save, rk.load) instead."
+            )
+        # The means of sources push; their departures are nobody's to know.
+        nothing = np.zeros((0, 0))
+        empty = BoundBlock("", nothing, nothing, nothing, np.zeros(0), nothing)
+        means = [replace(empty, mean_push=block.mean_push) for block in self.blocks if block.mean_push is not None]
+        silent = replace(field_part, noise_root=None)
+        generator = joined(silent, means, r) if means else silent
+        return KnownPart(generator, self.initial.mean[:r], self.start, self._lift)
+
+    def _multiplied_rows(self, rows: FloatArray, functional: Functional, t: float) -> FloatArray:
+        """H with what the sensors see of products with the known at a time."""
+        H, at = rows.copy(), self.space.frame.rank
+        products = functional.matrix(self.basis(t))
+        for block, part in self._multiplied:
+            H[:, part] += products[:, at : at + block.dim]
+            at += block.dim
+        return H
 
     def restated(self, twin: Twin) -> Model:
         """What this model states, on a richer space: laws as that space holds them, coefficients as they are.
@@ -386,7 +429,8 @@ class Model(Shown):
             stated = law_within(self._given[0], twin.space)
             own = self.initial.mean[:r]
             rich = twin.overlap[:r, : twin.space.rank].T @ own if stated is None else stated.mean
-            known = known_lost(space, twin, (own, rich), law)
+            factor = sum(float(np.square(b.modes @ b.initial_root).sum()) for b in self.blocks if b.modes is not None)
+            known = known_lost(space, twin, (own, rich), law, factor)
         inside = law.doubt is not None
         spread_at = middle, float(around)
         cost = 0.0 if self._given is None else self.twin().seconds
@@ -502,10 +546,9 @@ def _alone(block: BoundBlock, start: float, t: float) -> FloatArray:
 
 def _carried(block: BoundBlock, T: FloatArray) -> BoundBlock:
     """A block that knows its own space only, on another one: it pushes that as it does its own."""
-    push, mean, shown = (
-        None if part is None else frozen(T @ part) for part in (block.push, block.mean_push, block.shown)
-    )
-    return replace(block, push=push, mean_push=mean, shown=shown)
+    own = (block.push, block.mean_push, block.shown, block.modes)
+    push, mean, shown, modes = (None if part is None else frozen(T @ part) for part in own)
+    return replace(block, push=push, mean_push=mean, shown=shown, modes=modes)
 
 
 def _is_law(given: Any) -> bool:

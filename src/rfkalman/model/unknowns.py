@@ -8,6 +8,7 @@ field and blocks into one generator, which is then discretised as a whole.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ..core.checks import FloatArray, as_count, as_positive, frozen
-from ..core.errors import ShapeError, ValueRangeError
+from ..core.errors import ResolutionWarning, ShapeError, ValueRangeError
 from ..core.show import Shown
 from ..physics.conditions import Neumann, Periodic, Unknown
 from ..physics.sources import Shape
@@ -30,6 +31,8 @@ from .priors import Sobolev
 
 #: A space that misses more than this of the mean square of the constant 1 cannot carry a level.
 _CONSTANT = 1e-12
+#: A discrepancy whose modes carry less than this share of its variance is warned about.
+_FEW = 0.9
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -54,6 +57,8 @@ class BoundBlock(Shown):
         What its mean adds to dz/dt (the means of boundary values are in the space's own load).
     shown : (r, n) array or None
         What its reported values add to the coefficients of the field, their means included.
+    modes : (r, k) array or None
+        Functions, as coefficients, by which its components multiply what known data make of the field.
     """
 
     name: str
@@ -67,6 +72,7 @@ class BoundBlock(Shown):
     sensors: tuple[str, ...] = ()
     mean_push: FloatArray | None = None
     shown: FloatArray | None = None
+    modes: FloatArray | None = None
 
     @property
     def dim(self) -> int:
@@ -183,13 +189,11 @@ class SourceField(Block):
     is_law: ClassVar[bool] = True
 
     def on(self, space: WhitenedSpace) -> BoundBlock:
-        root = Sobolev(self.std, self.length, self.smoothness, self.reach).on(space).root
-        U, s, _ = np.linalg.svd(root, full_matrices=False)
-        share = np.cumsum(s**2) / (s**2).sum()
-        enough = int((share < 1.0 - 1e-3).sum()) + 1
-        k = enough if self.modes is None else min(as_count("modes", self.modes), s.size)
+        law = Sobolev(self.std, self.length, self.smoothness, self.reach)
+        most = space.rank if self.modes is None else as_count("modes", self.modes)
+        scale, _ = _strongest(law, space, most, exactly=self.modes is not None)
+        k = scale.shape[1]
         process = OrnsteinUhlenbeck(1.0, as_positive("time", self.time, "It is the time after which it forgets."))
-        scale = U[:, :k] * s[:k]
         return BoundBlock(
             self.name,
             process.drift[0, 0] * np.eye(k),
@@ -305,6 +309,74 @@ class Level(Block):
             )
         block = _copies(self.name, 1, Unknown(self.prior, self.process))
         return replace(block, shown=frozen(one[:, None]))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Discrepancy(Block):
+    """What the equation makes of the known is right up to a factor that differs from place to place.
+
+    The field is known(x, t) (1 + delta(x)) + the rest: ``known`` is what sources, fluxes and boundary values that are
+    given, and the means of those that are not, have made of the field since the start; delta is a smooth random field
+    that does not change in time. A pumping test in ground that is not the same everywhere: the drawdown at each well
+    is a few per cent more or less than the equation says, at all times.
+
+    Parameters
+    ----------
+    std : float
+        rms of delta over the domain: 0.1 for ten per cent.
+    length, smoothness, reach : float
+        Of its :class:`~rfkalman.model.priors.Sobolev` law in space: ``length`` or ``reach``.
+    modes : int, optional
+        Keep at most this many of the strongest modes, and no more than carry all but a thousandth of the variance.
+    name : str
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> pde = rk.LinearPDE(rk.Interval(0.0, 1.0), 0.1, source=2.0)
+    >>> space = rk.whiten(pde, rk.bubble(rk.GaussianRFF(40, length_scale=0.2)))
+    >>> model = rk.Model(space, rk.Sobolev(1e-3, 0.2), blocks=[Discrepancy(0.1, reach=0.5)])
+    >>> late = model.field(rk.Gaussian(model.step(0.0, 9.0).move(model.initial.mean), model.initial.root), 9.0)
+    >>> bool(0.05 < late.std([[0.5]])[0] / late.mean([[0.5]])[0] < 0.2)
+    True
+    """
+
+    std: float
+    length: float | None = None
+    smoothness: float = 2.0
+    reach: float | None = None
+    modes: int = 24
+    name: str = "discrepancy"
+
+    def on(self, space: WhitenedSpace) -> BoundBlock:
+        std = as_positive("std", self.std, "0.1 is ten per cent of what the known make.")
+        law = Sobolev(1.0, self.length, self.smoothness, self.reach)
+        modes, share = _strongest(law, space, as_count("modes", self.modes))
+        k = modes.shape[1]
+        if share < _FEW:
+            warnings.warn(
+                f"{k} modes hold {100 * share:.0f} % of the variance of {self.name!r}, and bands know "
+                "nothing of the rest: use a longer reach, or more modes.",
+                ResolutionWarning,
+                stacklevel=3,
+            )
+        zero, one = np.zeros((k, k)), np.eye(k)
+        return BoundBlock(self.name, zero, zero[:, :0], std * one, zero[0], one, modes=frozen(modes))
+
+    def beside(self, rich: WhitenedSpace, own: WhitenedSpace) -> BoundBlock:
+        """As on ``own``: what multiplies the known is no part of what the space cannot hold."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.on(own)
+
+
+def _strongest(law: Sobolev, space: WhitenedSpace, most: int, exactly: bool = False) -> tuple[FloatArray, float]:
+    """The strongest modes of a law, (r, k), and their share of its variance: as many as carry all but a thousandth of
+    it and at most so many; or exactly so many."""
+    U, s, _ = np.linalg.svd(law.on(space).root, full_matrices=False)
+    share = np.cumsum(s**2) / (s**2).sum()
+    k = min(most, s.size if exactly else int((share < 1.0 - 1e-3).sum()) + 1)
+    return U[:, :k] * s[:k], float(share[k - 1])
 
 
 def declared_blocks(space: WhitenedSpace, like: WhitenedSpace | None = None) -> list[BoundBlock]:

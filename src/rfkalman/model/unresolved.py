@@ -127,8 +127,7 @@ class Unresolved(Shown):
 
     def covariance(self, functional: Functional, t: float) -> FloatArray:
         """Covariance of D as the sensors of a functional see it, (N, N); between nodes, fixed sensors cost little."""
-        j, share = self.between(t)
-        return (1.0 - share) * self._gram(functional, j) + (share * self._gram(functional, j + 1) if share else 0.0)
+        return sum((weight * self._gram(functional, j) for weight, j in self.nodes(t)), np.zeros(()))
 
     def _gram(self, functional: Functional, j: int) -> FloatArray:
         key = (functional.key, j)
@@ -136,18 +135,26 @@ class Unresolved(Shown):
             if functional.key not in self._rows:
                 self._rows[functional.key] = functional.matrix(self.basis)
                 _forget(self._rows)
-            D = self._rows[functional.key] @ np.hstack([self._node(j), self._doubts[j]])
+            D = self._rows[functional.key] @ self.fields(j)
             self._grams[key] = D @ D.T
             _forget(self._grams)
         return self._grams[key]
 
     def at(self, t: float) -> Beyond:
         """D at a time, for a field."""
-        j, share = self.between(t)
-        nodes = [(math.sqrt(weight), i) for weight, i in ((1.0 - share, j), (share, j + 1)) if weight > 0.0]
+        nodes = [(math.sqrt(weight), i) for weight, i in self.nodes(t)]
         own = [weight * self._node(i) for weight, i in nodes]
         doubts = [weight * self._doubts[i] for weight, i in nodes]
         return Beyond(self.basis, frozen(np.hstack([*own, *doubts])), sum(part.shape[1] for part in doubts))
+
+    def nodes(self, t: float) -> list[tuple[float, int]]:
+        """The nodes around a time and their weights: the covariance of D is the sum of theirs, so weighted."""
+        j, share = self.between(t)
+        return [(weight, i) for weight, i in ((1.0 - share, j), (share, j + 1)) if weight > 0.0]
+
+    def fields(self, j: int) -> FloatArray:
+        """D at a node as coefficients in W, (R, q), and what finite elements differ by."""
+        return np.hstack([self._node(j), self._doubts[j]])
 
     def carried(self, smooth: FloatArray) -> Carried:
         """How far the space strays from its own equation.
@@ -256,6 +263,8 @@ def joint(
     random numbers; ``own`` and ``rich`` the unknowns bound to each.
     """
     W, R, r = twin.space, twin.space.rank, space.rank
+    # What multiplies the known stands apart from the equation, and would only make its drift dense.
+    own, rich = ([block for block in blocks if block.modes is None] for blocks in (own, rich))
     roots = (None, None) if noise is None else noise
     parts = [_steady(one, root, start) for one, root in zip((W, space), roots, strict=True)]
     size = R + r

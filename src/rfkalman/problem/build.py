@@ -362,14 +362,23 @@ def _place_of(problem: Problem, name: str, key: str) -> FloatArray:
 def _model(
     problem: Problem, space: WhitenedSpace, length: float, sensors: SensorTable, notes: list[str], warned: list[str]
 ) -> Model:
-    source, drive = problem.physics.source_field, problem.physics.process_noise
-    blocks = [*_level(problem, notes), *([] if source is None else [source.build(length)]), *_offsets(problem, sensors)]
+    physics = problem.physics
+    source, drive, wrong = physics.source_field, physics.process_noise, physics.discrepancy
+    if wrong is not None and not adequacy.is_driven(space):
+        raise problem.error(
+            "physics.discrepancy",
+            "multiplies what known sources, fluxes or boundary values make of the field, and here nothing is known to "
+            "drive it. For what the equation leaves out take physics.process_noise.",
+        )
+    others = [section.build(length) for section in (source, wrong) if section is not None]
+    blocks = [*_level(problem, notes), *others, *_offsets(problem, sensors)]
     noise = None if drive is None else drive.build(length)
     prior = problem.prior.build(space.rank, length)
     laws = {
         "prior": problem.prior.law(problem.prior.std, length) if problem.prior.kind == "smooth" else None,
         "physics.process_noise": noise,
         "physics.source_field": None if source is None else source.law(source.std, length),
+        "physics.discrepancy": None if wrong is None else wrong.law(wrong.std, length),
     }
     notes += [_extent(key, law, space.dimension, problem.domain.unit) for key, law in laws.items() if law is not None]
     if problem.physics.level is None and "mean" not in problem.prior.model_fields_set:

@@ -248,7 +248,7 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
 def _bands(setup: Setup, field: Field, x: FloatArray) -> dict[str, Any]:
     """What a reading of a new sensor at places would be known to, and of what that is made: medians over the places."""
     sensor, labels, unit = setup.model.sensor or NewSensor(), setup.labels, setup.labels.unit
-    # Without values that were read the mean is that of the prior: the gradient is that of offsets of position.
+    # Nothing was read, so the mean is the prior's: the gradient is the one that the offsets of position have.
     moved = next((np.diagonal(b.initial_root) for b in setup.model.blocks if b.name == "position"), np.zeros(1))
     typical = float(np.median(moved)) / (sensor.position or 1.0)
     std = field.std(x)
@@ -293,7 +293,8 @@ def _offset_process(setup: Setup) -> str:
     rate = -float(block.drift[0, 0])
     if rate > 0.0:
         years = setup.clock.unit_ns / (rate * _YEAR_NS)
-        return f" (forgets over {f'{years:.3g} years' if years > 1.0 else f'{1.0 / rate:.3g} {setup.labels.time_unit}'})"
+        memory = f"{years:.3g} years" if years > 1.0 else f"{1.0 / rate:.3g} {setup.labels.time_unit}"
+        return f" (forgets over {memory})"
     return " (drifts)" if block.noise_root.size else " (constant)"
 
 

@@ -81,9 +81,10 @@ def _apart(readings: Readings, typical: float) -> float:
     table = readings.table()
     if table.shape[1] < 4:
         return typical
-    with np.errstate(invalid="ignore"):
-        mean = np.nanmean(np.where(np.isfinite(table).sum(axis=1)[:, None] > 1, table, np.nan), axis=1, keepdims=True)
-    rest = Readings.of(readings.sensors, readings.times, table - mean, readings.noise_std)
+    there = np.isfinite(table)
+    mean = np.where(there, table, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+    table = np.where(there.sum(axis=1)[:, None] > 1, table - mean[:, None], np.nan)
+    rest = Readings.of(readings.sensors, readings.times, table, readings.noise_std)
     pace = _paces(rest)
     return float(np.nanmedian(pace)) if np.isfinite(pace).any() else typical
 

@@ -21,7 +21,7 @@ from .. import domains
 from ..core.errors import ValueRangeError
 from ..diagnostics.monitors import PER_YEAR
 from ..model.priors import FromFunction, Prior, Sobolev, isotropic, reach_per_length
-from ..model.unknowns import SourceField
+from ..model.unknowns import Discrepancy, SourceField
 from ..physics import coefficients, conditions
 from ..physics.sources import Bump, Source
 from ..statespace.processes import Fixed, Harmonic, IntegratedRandomWalk, OrnsteinUhlenbeck, Process, RandomWalk, Sum
@@ -653,6 +653,20 @@ class SourceFieldSection(_Correlated):
         return SourceField(law.std, law.length, self.memory, law.smoothness, self.modes, reach=law.reach)
 
 
+class DiscrepancySection(_Correlated):
+    """By how much what the equation makes of the known is off, as a factor that differs from place to place."""
+
+    std: Annotated[float, Quantity("share")] = Field(description="rms of the factor around 1: 0.1 is ten per cent.")
+    length: Width | None = Field(None, description="By default the length of the prior.")
+    reach: Width | None = Field(None, description=REACH)
+    smoothness: Smoothness = 2.0
+
+    def build(self, length: float) -> Discrepancy:
+        """The unknown of the library, with the length of the prior by default."""
+        law = self.law(self.std, length)
+        return Discrepancy(law.std, law.length, law.smoothness, law.reach)
+
+
 class PointSource(Section):
     """A source around a place: a well, a leak, a chimney."""
 
@@ -712,6 +726,9 @@ class Physics(Section):
     level: Annotated[UnknownValue | None, Dim("field")] = Field(
         None, description="A value that the whole field shares and the equation says nothing of; it is estimated."
     )
+    discrepancy: DiscrepancySection | None = Field(
+        None, description="What known sources, fluxes and values make is right up to a factor of place."
+    )
 
     def coefficient(self, domain: domains.Domain, axes: Sequence[str]) -> Any:
         """The diffusion as the library takes it: a number, a diagonal matrix or a function of place."""
@@ -741,7 +758,7 @@ class Physics(Section):
                 yield f"sources[{i}].name", f"is {source.name!r} again; sources need names of their own."
         if self.level is not None and self.level.length is not None:
             yield "level.length", "has no meaning here: a level is one value for the whole domain."
-        for name in ("source_field", "process_noise"):
+        for name in ("source_field", "process_noise", "discrepancy"):
             section = getattr(self, name)
             if section is not None:
                 yield from ((f"{name}.{key}", text) for key, text in section.conflicts(domain))
@@ -898,20 +915,20 @@ class Sensors(Written):
     @property
     def usual_noise(self) -> float | None:
         """Noise of a sensor that states none: ``noise``, or a tenth of the accuracy."""
-        return self._of_accuracy(self.noise, 0.1)
+        return self._of_accuracy(self.noise, 10.0)
 
     @property
     def usual_offset(self) -> float | None:
         """Offset of a sensor that states none: ``offset``, or half of the accuracy."""
-        return self._of_accuracy(self.offset, 0.5)
+        return self._of_accuracy(self.offset, 2.0)
 
     @property
     def usual_place(self) -> float | None:
         """How far a new place departs: ``place_std``, or the accuracy."""
         return self._of_accuracy(self.place_std, 1.0)
 
-    def _of_accuracy(self, given: float | None, share: float) -> float | None:
-        return share * self.accuracy if given is None and self.accuracy is not None else given
+    def _of_accuracy(self, given: float | None, part: float) -> float | None:
+        return self.accuracy / part if given is None and self.accuracy is not None else given
 
     def offset_process(self, std: float, years: float) -> Process:
         """How an offset of this size moves; ``years`` are two of them, in the unit of time."""

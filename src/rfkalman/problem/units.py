@@ -102,6 +102,7 @@ DIMENSIONS: dict[str, _Kind] = {
     "flux": _Kind("a flux", {**_FLOW, "length": 1}),
     "strength": _Kind("the strength of a source", {**_FLOW, "volume": 1}),
     "factor": _Kind("a number", {}),
+    "share": _Kind("a plain number", {}, "0.1", "positive"),
 }
 DIMENSIONS["field spread"] = DIMENSIONS["spread"]
 for _name in ("flux", "source", "strength"):

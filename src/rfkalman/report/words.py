@@ -229,6 +229,8 @@ def _measure(setup: Setup, block: BoundBlock) -> Measure:
         return Measure("error of position" if name == "position" else "offset", field_unit)
     if physics.level is not None and name == "level":
         return Measure(f"level of {setup.labels.field}", field_unit)
+    if physics.discrepancy is not None and name == "discrepancy":
+        return Measure("discrepancy of the known part, by patterns", "prior std", 1.0 / float(physics.discrepancy.std))
     for source in physics.sources:
         if source.name == name and hasattr(source.strength, "unknown"):
             return _scaled(setup, f"strength of the source {name}", "strength spread", source.strength.unknown.std)

@@ -1,0 +1,120 @@
+"""A problem that learns: tables of guess and factor, scales left to the readings, the problem written anew."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rfkalman.core.errors import ProblemError
+from rfkalman.problem import Problem
+from rfkalman.problem.fit import fit_problem
+from rfkalman.problem.learnt import Learning
+
+DEPTHS = {"a": 0.1, "b": 0.3, "c": 0.6, "d": 1.2}
+
+
+def stated(**physics):
+    """A column of four probes whose top and bottom are unknown."""
+    walls = {
+        "x-": {"unknown": {"mean": 10.0, "std": 5.0, "change": "auto", "per": "1 d"}},
+        "x+": {"unknown": {"mean": 10.0, "std": 3.0, "change": "auto", "per": "1 d"}},
+    }
+    given = {"diffusion": {"guess": "0.5 mm2/s", "factor": 2}, "boundary": walls}
+    given["process_noise"] = {"change": "auto", "per": "1 d", "reach": 0.4}
+    return Problem(
+        domain={"kind": "interval", "lower": 0.0, "upper": 2.0, "axes": ["depth"]},
+        field={"name": "temperature", "unit": "degC"},
+        physics=given | physics,
+        prior={"mean": 10.0, "std": 4.0, "reach": 0.5},
+        features={"max_rank": 24},
+        sensors={"table": [{"id": k, "at": x} for k, x in DEPTHS.items()], "noise": "auto", "accuracy": "0.1 degC"},
+        time={"unit": "d", "zone": "UTC", "start": "2024-01-01"},
+    )
+
+
+def world(D: float, days: int = 160, seed: int = 0, noise: float = 0.05) -> dict[str, list]:
+    """Daily means of a column of diffusivity D (m2/d), by finite volumes on 200 cells: no feature, no filter."""
+    rng = np.random.default_rng(seed)
+    cells, length = 200, 2.0
+    h = length / cells
+    x = (np.arange(cells) + 0.5) * h
+    steps = max(1, math.ceil(2.2 * D / h**2))
+    u, top = np.full(cells, 10.0), 10.0
+    found = {"time": [], "sensor_id": [], "value": []}
+    for day in range(1, days + 1):
+        for _ in range(steps):
+            top += rng.normal(0.0, 0.8 / math.sqrt(steps)) + 0.05 / steps * (10.0 - top)
+            walls = np.concatenate([[2 * top - u[0]], u, [2 * 10.0 - u[-1]]])
+            u = u + D / steps / h**2 * np.diff(walls, 2)
+        for name, depth in DEPTHS.items():
+            found["time"].append(f"{np.datetime64('2024-01-01') + np.timedelta64(day, 'D')}")
+            found["sensor_id"].append(name)
+            found["value"].append(float(np.interp(depth, x, u) + noise * rng.standard_normal()))
+    return found
+
+
+def test_guesses_stand_in_the_file_and_in_the_model():
+    """What is guessed is what runs until it is learnt, in the units of the problem."""
+    problem = stated()
+    assert problem.learnt == {("physics", "diffusion"): Learning(0.0432, 2.0, 1)}
+    assert Problem.from_text(problem.to_toml()) == problem
+    assert {at[-1] for at in problem.scales} == {"change", "noise"}
+
+
+def test_scales_are_taken_from_the_readings_or_asked_for():
+    with pytest.raises(ProblemError, match=r"is 'auto', but input\.files names no readings"):
+        stated().build()
+    setup = stated().build(world(0.03))
+    learnt = setup.stated.learnt
+    top, bottom = (learnt["physics", "boundary", part, "unknown", "change"].guess for part in ("x-", "x+"))
+    assert 0.3 < top < 4.0 and bottom < 0.5 * top  # the top moves by 0.8 a day, the last probe hardly
+    assert 0.0 < learnt["sensors", "noise"].guess < 0.5
+    assert any("is left to the readings" in note for note in setup.notes)
+
+
+@pytest.mark.parametrize("key", ["prior.std", "field.unit"])
+def test_what_cannot_be_learnt_says_so(key):
+    section, name = key.split(".")
+    tables = stated().as_dict()
+    tables[section][name] = {"guess": "3 degC"}
+    with pytest.raises(ProblemError, match=key.replace(".", r"\.")):
+        Problem.from_dict(tables)
+
+
+def test_a_diffusivity_twice_too_large_is_forgotten():
+    """Truth 0.03 m2/d (0.347 mm2/s) by finite volumes, guess 0.7 mm2/s: within its interval, and within a tenth."""
+    problem, data = stated(diffusion={"guess": "0.7 mm2/s", "factor": 2}), world(0.03)
+    found = fit_problem(problem, data, starts=1)
+    value = found.values["physics.diffusion"]
+    assert value["unit"] == "mm2/s" and abs(value["value"] / 0.3472 - 1.0) < 0.1
+    assert value["low"] < 0.3472 < value["high"] and value["learnt"] and not value["at_bound"]
+    assert found.after["crps"] < found.before["crps"]
+    # The problem that comes out is one: nothing left to learn, what was not learnt as it was.
+    assert not found.problem.learnt and not found.problem.scales
+    assert found.problem.prior == problem.prior and problem.learnt  # and the one that went in stays
+    again = fit_problem(problem, data, starts=1)
+    assert again.values == found.values
+
+
+def test_knots_become_a_profile():
+    found = fit_problem(stated(diffusion={"guess": "0.4 mm2/s", "factor": 2, "knots": 2}), world(0.03, 80), starts=1)
+    profile = found.problem.physics.diffusion
+    assert profile.log and profile.knots[0] == 0.1 and profile.knots[-1] == 1.2
+    assert {"physics.diffusion[0]", "physics.diffusion[1]"} <= found.values.keys()
+
+
+def test_nothing_to_learn_and_nothing_to_learn_from_are_said():
+    data = world(0.03, 5)
+    plain = stated(diffusion="0.5 mm2/s", process_noise={"change": 0.1, "per": "1 d"}, boundary={"*": {"flux": 0.0}})
+    tables = plain.as_dict()
+    tables["sensors"]["noise"] = 0.1
+    with pytest.raises(ProblemError, match="nothing is to be learnt"):
+        fit_problem(Problem.from_dict(tables), data)
+    one = {
+        key: [v for v, name in zip(column, data["sensor_id"], strict=True) if name == "a"]
+        for key, column in data.items()
+    }
+    with pytest.raises(Exception, match="two sensors at least"):
+        fit_problem(stated(), one)
