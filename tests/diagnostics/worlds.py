@@ -5,11 +5,14 @@ A truth is drawn from the right model itself; what is judged is a model that sta
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 
 import numpy as np
+import pytest
 
 import rfkalman as rk
+from rfkalman.diagnostics import leave_one_out, validation
 
 KINDS = ("heat", "advection", "unknown boundary", "layered")
 #: What may be wrong: the first three in the model, the others in the readings.
@@ -56,3 +59,29 @@ def record(kind: str, seed: int, fault: str = "") -> rk.Readings:
     if fault == "two swapped":
         table[:, [2, 4]] = table[:, [4, 2]]
     return rk.Readings.of(drawn.sensors, TIMES, table, 0.5 * SIGMA if fault == "sigma halved" else SIGMA)
+
+
+def trial(kind: str, fault: str, seeds: range) -> tuple[Counter[str], Counter[str]]:
+    """Levels of the verdict over so many truths, and how often each test rejects."""
+    stated = model(kind, fault if fault in FAULTS[1:3] else "")
+    levels: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
+    original = validation._drawn_z
+    drawn = cache(lambda: original(stated, record(kind, 0, fault), *_claimed(stated, kind, fault)))
+    for seed in seeds:
+        readings = record(kind, seed, fault)
+        with pytest.MonkeyPatch.context() as patch:
+            if fault:
+                # What chance does is a function of model and times: for the right model it is drawn anew for each
+                # truth, so that its own chance counts, and for a wrong one, which is far from it, once.
+                patch.setattr(validation, "_drawn_z", lambda *_: drawn())
+            found = rk.validate(stated, readings, coords=PLACES, seed=seed)
+        levels[found.verdict.level] += 1
+        rejected.update({test.name: int(test.rejects) for test in found.tests})
+    return levels, rejected
+
+
+def _claimed(stated: rk.Model, kind: str, fault: str) -> tuple[object, ...]:
+    """The rest of what the draws need: stds of left-out sensors, which the values that are read do not change."""
+    loo = leave_one_out(stated, record(kind, 0, fault), coords=PLACES)
+    return loo.std, loo.held_out, np.zeros(len(PLACES)), PLACES, 0

@@ -23,6 +23,7 @@ from rfkalman.core.errors import ReportError, ValueRangeError
 from rfkalman.domains import Box
 from rfkalman.pictures.strokes import encode, grid_of
 from rfkalman.problem import Problem, Setup
+from rfkalman.problem.validate import validate_run
 from rfkalman.report import contents as data
 from rfkalman.report import words as say
 from rfkalman.report.figures import date_ticks, drawn_of, gaps, numbers_beside
@@ -105,7 +106,7 @@ def test_the_same_run_gives_the_same_file(soil: tuple[RunRecord, Setup], tmp_pat
     assert first == tmp_path / "a" / "one.html"
     assert first.read_bytes() == second.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"a", "two.html"}
-    assert told[0] == "The field at the last time" and len(told) == SECTIONS == 8
+    assert told[:2] == ["May it be believed?", "The field at the last time"] and len(told) == SECTIONS == 9
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(soil: tuple[RunRecord, Setup], tmp_path: Path) -> None:
@@ -205,7 +206,12 @@ def test_the_head_says_what_where_when_and_how_well(soil: tuple[RunRecord, Setup
     x = np.linspace(0.0, 1.0, 201)[:, None]
     field = record.field_at(at)
     half = float(ndtri(0.95)) * float(np.median(field.std(x)))
+    # A band that left-out sensors refute is claimed as much wider as their errors are.
+    judged = validate_run(record).found
+    half *= max(1.0, judged.leave_one_out.rms_z)
+    assert judged.leave_one_out.rms_z > 1.0
     head = soil_page.text[: soil_page.text.index("The field at the last time")]
+    assert f"May it be believed? {judged.verdict.level.capitalize()}. {judged.verdict.text[:40]}" in head
     assert "Temperature, over depth 0 to 1 m, from 2024-03-30 14:00 CET to 2024-03-31 17:00 CEST" in head
     assert f"Of {record.arrived} readings that arrived from 3 sensors, {used} were used" in head
     assert f"known to within ±{say.rounded(half, half)}\u00a0°C or better".replace("\u00a0", " ") in head

@@ -37,7 +37,12 @@ folder_option = Annotated[
 alarm_option = Annotated[
     bool, typer.Option("--fail-on-alarm", help="Exit code 1 if a sensor is in alarm, or several saw an event.")
 ]
-strict_option = Annotated[bool, typer.Option("--strict", help="Exit code 1 unless the verdict is good, and on warnings about consistency and alarms.")]
+strict_option = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Exit code 1 unless the verdict is good, and on warnings about consistency and alarms."
+    ),
+]
 
 
 # -- before a run -----------------------------------------------------------------------------------------------------

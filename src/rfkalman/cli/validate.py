@@ -78,10 +78,10 @@ def say_validated(told: ProblemValidation) -> None:
         if "missing" in peer:
             say(f"{name.replace('_', ' ')}: {peer['missing']}")
         else:
-            ours = peer["ours"]
+            ours, inside = peer["ours"], 100 * peer["coverage"]["90"]
             say(
-                f"{name.replace('_', ' ')}: rmse {peer['rmse']:.3g} (the map {ours['rmse']:.3g}), crps {peer['crps']:.3g} "
-                f"({ours['crps']:.3g}), inside 90 % bands {100 * peer['coverage']['90']:.0f} %"
+                f"{name.replace('_', ' ')}: rmse {peer['rmse']:.3g} (the map {ours['rmse']:.3g}), crps "
+                f"{peer['crps']:.3g} ({ours['crps']:.3g}), inside 90 % bands {inside:.0f} %"
             )
     for alarm in told.alarms:
         facts = alarm_facts(setup, alarm)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc, gammainc, gammaincc, gammainccinv, gammaincinv
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from ..core.checks import FloatArray, frozen
 from ..core.show import Shown
@@ -128,16 +128,19 @@ class Innovations(Shown):
         by_std = np.array_split(squares.ravel()[order], _PARTS)
         mean = np.divide(*_sums(w), out=np.zeros(len(self.ids)), where=np.isfinite(w).any(axis=0))
         parts = [p for p in np.array_split(squares, BLOCKS) if np.isfinite(p).any()]
+        early = float(np.square(first).sum())
         return (
-            _test("squares", _two_sided(np.nansum(squares), self.n), self.nis, "normalised squares"),
+            _test("squares", _two_sided(float(np.nansum(squares)), self.n), self.nis, "normalised squares"),
             _worst("squares of a sensor", [squares[:, i] for i in range(w.shape[1])]),
             _worst("squares over time", parts),
-            _test("means", chdtrc(some.sum(), np.sum(total[some] ** 2 / counts[some])), _largest(mean), "std of a reading"),
-            _test("whiteness in time", chdtrc(r.size, np.sum(pairs * r**2)), _largest(_pooled(r, pairs)), "correlation"),
-            _test("whiteness across sensors", chdtrc(across.size, np.sum(met * across**2)), _largest(across), "correlation"),
-            _test("prior against data", gammaincc(0.5 * first.size, 0.5 * np.sum(first**2)), np.sqrt(np.mean(first**2)), "prior std"),
+            _sum("means", total[some] / np.sqrt(counts[some]), _largest(mean), "std of a reading"),
+            _sum("whiteness in time", np.sqrt(pairs) * r, _largest(_pooled(r, pairs)), "correlation"),
+            _sum("whiteness across sensors", np.sqrt(met) * across, _largest(across), "correlation"),
+            _test(
+                "prior against data", _upper(early, first.size), float(np.sqrt(early / max(first.size, 1))), "prior std"
+            ),
             _worst("spread against error", by_std),
-        )  # fmt: skip
+        )
 
 
 def innovations(model: Model, readings: Readings, *, since: float = -np.inf) -> Innovations:
@@ -227,6 +230,15 @@ def first_batches(w: FloatArray) -> FloatArray:
 
 def _test(name: str, p: float, effect: float, what: str) -> Test:
     return Test(name, float(p), float(effect), what, bool(p < _SURE))
+
+
+def _sum(name: str, normals: FloatArray, effect: float, what: str) -> Test:
+    """Whether the squares of standard normals are too many."""
+    return _test(name, _upper(float(np.square(normals).sum()), normals.size), effect, what)
+
+
+def _upper(total: float, n: int) -> float:
+    return float(gammaincc(0.5 * n, 0.5 * total)) if n else 1.0
 
 
 def _two_sided(total: float, n: int) -> float:

@@ -130,6 +130,7 @@ class Validation(Told):
             each = {name: one.as_dict() for name, one in self.sensors.items() if wanted(name)}
             return {**found.as_dict(), "sensors": each}
 
+        each = zip(self.innovations.ids, self.innovations.per_sensor().tolist(), strict=True)
         left = scores(self.leave_one_out, lambda name: name not in held)
         if left is not None:
             left["over_time"] = [
@@ -147,7 +148,7 @@ class Validation(Told):
             "innovations": {
                 "nis": self.innovations.nis,
                 "accepted": list(self.innovations.accepted),
-                "sensors": dict(zip(self.innovations.ids, self.innovations.per_sensor().tolist(), strict=True)),
+                "sensors": {name: squares for name, squares in each if np.isfinite(squares)},
                 "over_time": self.innovations.over_time().tolist(),
             },
             "tests": {test.name: test.as_dict() for test in self.tests},
@@ -375,15 +376,16 @@ def _left_out_tests(z: FloatArray, drawn: FloatArray) -> tuple[Test, ...]:
     ranks = np.array([_ranks(one) for one in every])
     sensors = np.log(_mean(squares, 1))
     means = _mean(every, 1)
+    what = "mean square over claimed variance"
+    over_time = np.array([_mean(block, (1, 2)) for block in blocks]).T
+    uneven = np.square(ranks - 0.1).sum(axis=1)[:, None] + 1e-9
     return (
-        _among("left out: squares", np.log(_mean(squares, (1, 2)))[:, None], "mean square over claimed variance", np.exp),
-        _among("left out: squares of a sensor", sensors, "mean square over claimed variance", np.exp),
-        _among("left out: squares over time", np.log(np.array([_mean(b, (1, 2)) for b in blocks]).T),
-               "mean square over claimed variance", np.exp),
+        _among("left out: squares", np.log(_mean(squares, (1, 2)))[:, None], what, np.exp),
+        _among("left out: squares of a sensor", sensors, what, np.exp),
+        _among("left out: squares over time", np.log(over_time), what, np.exp),
         _among("left out: means", means, "claimed std"),
-        _among("left out: ranks", np.log(np.square(ranks - 0.1).sum(axis=1) + 1e-9)[:, None], "departure of shares",
-               np.exp, upper=True),
-    )  # fmt: skip
+        _among("left out: ranks", np.log(uneven), "departure of shares", np.exp, upper=True),
+    )
 
 
 def _among(
@@ -434,9 +436,9 @@ def _not_covered(model: Model, x: FloatArray) -> tuple[float | None, float | Non
     if len(x) < 2:
         return None, None
     tree = cKDTree(x)
-    reach = float(tree.query(x, k=2)[0][:, 1].max())
+    reach = float(np.asarray(tree.query(x, k=2)[0])[:, 1].max())
     places = model.space.pde.domain.sample(_LOOKED_AT, np.random.default_rng(0))
-    return float((tree.query(places)[0] > reach).mean()), reach
+    return float((np.asarray(tree.query(places)[0]) > reach).mean()), reach
 
 
 def _extrapolated(
@@ -477,11 +479,11 @@ def _judged(found: Validation, unit: str, length_unit: str) -> Validation:
     """The verdict from everything that was found, what the map is worth, and what would help."""
     own, tests = found.leave_one_out, {test.name: test for test in found.tests}
     if own is None or "left out: squares" not in tests:
-        text = (
-            f"{len(found.sensors)} sensor{'' if len(found.sensors) == 1 else 's'} with readings: too few to predict "
-            "one from the others, so nobody knows how good the map is away from them."
+        few = (
+            f"{len(found.sensors)} sensor{'' if len(found.sensors) == 1 else 's'} with readings: too few to predict one"
         )
-        return replace(found, verdict=Verdict("doubtful", text), helps=("more sensors",))
+        said = f"{few} from the others, so nobody knows how good the map is away from them."
+        return replace(found, verdict=Verdict("doubtful", said), helps=("more sensors",))
     wrong, helps = _departures(found, tests)
     worse, z = max(1.0, own.rms_z), own.rms_z
     beyond_chance = tests["left out: squares"].sure
@@ -498,8 +500,8 @@ def _judged(found: Validation, unit: str, length_unit: str) -> Validation:
     else:
         text = [
             f"{'believe the map' if level == 'good' else 'believe the map with care'} to within "
-            f"±{_amount(worse * found.claimed, unit)} (90 %, at its median place, after the last batch): predicted from "
-            f"all other sensors, {inside}, with {errors}"
+            f"±{_amount(worse * found.claimed, unit)} (90 %, at its median place, after the last batch): predicted "
+            f"from all other sensors, {inside}, with {errors}"
         ]
         if worse * found.claimed > 1.05 * found.claimed:
             text[0] += f"; the filter itself claims ±{_amount(found.claimed, unit)}"
@@ -592,13 +594,16 @@ def _where(found: Validation, length_unit: str) -> list[str]:
     """Which part of the domain nobody has judged, and how extrapolation did."""
     text = []
     if found.beyond is not None and found.reach is not None and found.beyond > 0.005:
-        far = _amount(found.reach, length_unit)
-        text.append(f"of {100 * found.beyond:.0f} % of the domain nothing is known by trial: it lies more than {far} from "
-                    "every sensor, farther than any left-out one was from the next")  # fmt: skip
+        text.append(
+            f"of {100 * found.beyond:.0f} % of the domain nothing is known by trial: it lies more than "
+            f"{_amount(found.reach, length_unit)} from every sensor, farther than any left-out one was from the next"
+        )
     if found.extrapolation is not None:
         one = found.extrapolation
-        text.append(f"beyond the outermost sensors bands of 90 % held {100 * one.coverage['90']:.0f} %, with errors "
-                    f"{one.rms_z:.2g} times what is claimed")  # fmt: skip
+        text.append(
+            f"beyond the outermost sensors bands of 90 % held {100 * one.coverage['90']:.0f} %, with errors "
+            f"{one.rms_z:.2g} times what is claimed"
+        )
     return text
 
 

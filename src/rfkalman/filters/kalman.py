@@ -52,12 +52,16 @@ class Analysis(Gaussian):
     nis : float
         Normalised innovation squared, v^T (H P H^T + R)^-1 v with v the readings minus their prediction: under the
         model chi-squared with ``n_used`` degrees of freedom, independent of all other batches.
+    innovations : (N_o,) array or None
+        Of each reading minus its prediction before the batch, in its predicted std, noise included; NaN where it was
+        missing. Standard normal under the model. An assimilator's ``observe`` has them; the kernels alone do not.
     """
 
     log_evidence: float = 0.0
     indicator: float = 0.0
     n_used: int = 0
     nis: float = 0.0
+    innovations: FloatArray | None = None
 
 
 class StreamsAnalysis(NamedTuple):
@@ -219,10 +223,10 @@ def _analyse(
 ) -> Analysis:
     n = y.shape[0]
     if n == 0:
-        return unchecked(Analysis, m, S, 0.0, 0.0, 0, 0.0)
+        return unchecked(Analysis, m, S, 0.0, 0.0, 0, 0.0, None)
     mean, root, quad, log_det, indicator = condition(m, S, obs, y, kernel, overwrite, scratch)
     quad = float(quad)
-    return unchecked(Analysis, mean, root, log_evidence(obs, log_det, quad), indicator, n, quad)
+    return unchecked(Analysis, mean, root, log_evidence(obs, log_det, quad), indicator, n, quad, None)
 
 
 _NONE = frozen(np.empty(0))
@@ -249,4 +253,4 @@ def _compiled(
     quad, log_det, largest = compiled.thin(m, T, F, g, H, std, y, INDICATOR_LIMIT / EPS, mean, root)
     if not EPS * largest <= INDICATOR_LIMIT:
         return _analyse(mean, root.T, obs, y, None, True, scratch)
-    return unchecked(Analysis, mean, root.T, log_evidence(obs, log_det, quad), EPS * largest, y.shape[0], quad)
+    return unchecked(Analysis, mean, root.T, log_evidence(obs, log_det, quad), EPS * largest, y.shape[0], quad, None)

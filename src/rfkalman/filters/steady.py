@@ -147,7 +147,9 @@ class Recursion:
         if gain is not None and seen is obs and gain.reads(prior, obs):
             mean, evidence = gain.correct(prior.mean, values)
             nis = 2.0 * (gain.constant - evidence)
-            return unchecked(kalman.Analysis, mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis)
+            return unchecked(
+                kalman.Analysis, mean, gain.analysis_root, evidence, gain.indicator, values.shape[0], nis, None
+            )
         post = kalman.analyse(prior, obs, y)
         self._gain = self._note(prior, obs, post)
         return post

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_nonnegative, as_number
+from ..core.checks import FloatArray, as_nonnegative, as_number, frozen
 from ..core.errors import (
     GapWarning,
     NoiseWarning,
@@ -284,7 +284,14 @@ class Assimilator(Shown):
         -------
         Analysis
             The belief right after this batch, with its log evidence, the number
-            of readings used and the indicator of numerical loss.
+            of readings used, the indicator of numerical loss, the normalised
+            innovation squared and the innovation of each reading in its std.
+
+        Warns
+        -----
+        PriorDataWarning
+            Where half of the first readings lie more than six standard deviations
+            from what the model expects.
         """
         when = self.time if time is None else as_number("time", time)
         self._require_in_time(when)
@@ -302,6 +309,7 @@ class Assimilator(Shown):
                 gap, belief = when - self.model.start, self._moments[-1].left
                 for text, kind in first_doubts(belief, obs, values, functional.ids, gap, self._usual_std(belief)):
                     warnings.warn(text, kind, stacklevel=2)
+            found = _innovations(self._moments[-1].left, obs, values)
             post = self._take_in(obs, values)
             for old in later:
                 self._move(old.time)
@@ -314,7 +322,7 @@ class Assimilator(Shown):
         self._used += post.n_used
         self._missing += values.size - post.n_used
         self._forget(self._horizon)
-        return post
+        return replace(post, innovations=found)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -436,6 +444,13 @@ def first_doubts(
             "its std too small? All that follows is drawn towards what the model believes.",
             PriorDataWarning,
         )
+
+
+def _innovations(belief: Gaussian, obs: Observation, y: FloatArray) -> FloatArray:
+    """Readings minus what a belief predicts of them, each in its predicted std; NaN where there is none."""
+    expected = obs.H @ belief.mean + (0.0 if obs.offset is None else obs.offset)
+    variance = np.square(obs.H @ belief.root).sum(axis=1) + obs.noise_variance
+    return frozen((np.where(np.isfinite(y), y, np.nan) - expected) / np.sqrt(variance))
 
 
 def _checked_readings(functional: Functional, readings: ArrayLike) -> FloatArray:

@@ -19,6 +19,7 @@ import numpy as np
 from ..core.checks import FloatArray
 from ..core.errors import RFKalmanError
 from ..core.show import Told
+from ..diagnostics import Rehearsal, Verdict
 from ..filters import kalman
 from ..job import Setup
 from ..model.adequacy import ModelReport
@@ -26,6 +27,7 @@ from ..model.field import Field
 from ..model.sensors import NewSensor
 from .rehearse import facts, rehearse_problem, sentences
 from .schedule import DataReport, Schedule, scheduled
+from .validate import validate_part
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -37,6 +39,8 @@ _FADED = 0.05
 _YEAR_NS = 365.25 * 86_400e9
 #: Fields and batches of the rehearsal that is part of a check.
 _FIELDS, _REHEARSED = 8, 20
+#: Batches over which a check leaves out every sensor in turn, at most: the last ones.
+_VALIDATED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class CheckReport(Told):
     bands: dict[str, Any]  #: what the standard deviation of a reading at a new place is made of; its ``words``
     held_out: tuple[str, ...]  #: sensors that are never used
     rehearsal: dict[str, Any] | None  #: of a few fields drawn from the problem; its ``words``, and what it cost
+    verdict: Verdict | None  #: of a validation over a part of the readings, or of the rehearsal alone without any
 
     @property
     def warnings(self) -> list[str]:
@@ -111,6 +116,7 @@ class CheckReport(Told):
     def __str__(self) -> str:
         unit, clock = self.labels["unit"], self.labels["time_unit"]
         lines = [
+            *([] if self.verdict is None else [f"verdict: {self.verdict}"]),
             f"{self.labels['title']}: {'nothing to worry about' if self.holds else 'please read the warnings'}",
             *(f"  {finding}" for finding in self.findings),
             f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
@@ -183,6 +189,7 @@ def check(
     if (data is None or not data.batches) and setup.clock.step_ns is None:
         text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
         findings.append(note("window", f"{text}; give readings to have their own times."))
+    trial, told = _rehearsal(setup, schedule) if rehearsal else (None, None)
     report = CheckReport(
         findings=(),
         notes=setup.notes,
@@ -198,7 +205,8 @@ def check(
         model=setup.model.report(),
         added=setup.space.added,
         held_out=tuple(name for name, apart in zip(setup.sensors.ids, setup.sensors.held_out, strict=True) if apart),
-        rehearsal=_rehearsal(setup, schedule) if rehearsal else None,
+        rehearsal=told,
+        verdict=_verdict(setup, readings if data is not None and data.batches else None, trial),
         **_recursion(setup, schedule),
     )
     return replace(report, findings=(*findings, *_about_outlook(report)))
@@ -298,17 +306,30 @@ def _offset_process(setup: Setup) -> str:
     return " (drifts)" if block.noise_root.size else " (constant)"
 
 
-def _rehearsal(setup: Setup, schedule: Schedule) -> dict[str, Any]:
+def _verdict(setup: Setup, readings: Any, trial: Rehearsal | None) -> Verdict | None:
+    """Each sensor predicted from all others over the last batches of the readings; without any, of a rehearsal."""
+    if readings is not None:
+        try:
+            return validate_part(setup, readings, trial, _VALIDATED).verdict
+        except (RFKalmanError, np.linalg.LinAlgError) as error:
+            return Verdict("doubtful", f"The readings could not be used to judge the map: {error}")
+    if trial is None:
+        return None
+    said = f"There are no readings to judge it by; in a rehearsal with fields of its own {trial.verdict}."
+    return Verdict("good" if trial.holds else "doubtful", said)
+
+
+def _rehearsal(setup: Setup, schedule: Schedule) -> tuple[Rehearsal | None, dict[str, Any]]:
     """A few fields drawn from the problem, read over the first batches; why not, where that cannot be."""
     began, first = time.perf_counter(), schedule[:_REHEARSED]
     try:
         trial = rehearse_problem(setup, first, n=_FIELDS)
     except RFKalmanError as error:
-        return {"holds": None, "words": [f"not possible: {error}"]}
+        return None, {"holds": None, "words": [f"not possible: {error}"]}
     seconds = time.perf_counter() - began
     said = sentences(setup, trial)[:2]
     cost = f"{_FIELDS} fields took {seconds:.2g} s; `rfkalman rehearse` takes more of them, and draws where they fail."
-    return {**facts(setup, trial), "seconds": round(seconds, 2), "words": [*said, cost]}
+    return trial, {**facts(setup, trial), "seconds": round(seconds, 2), "words": [*said, cost]}
 
 
 def _memory(setup: Setup) -> float:

@@ -111,14 +111,25 @@ def validate_run(run: RunRecord, progress: Callable[[str], None] | None = None) 
     scored, since what was read before is left to the prior.
     """
     record, rows = run.used()
-    n = len(record.times)
-    if not n:
+    if not len(record.times):
         return None
-    most, since = affordable(run.setup, rows.size), -np.inf
-    if most < n:
-        since = float(record.times[n - most + most // 5])
-        record = record.between(float(record.times[n - most]))
+    record, since = _recent(record, affordable(run.setup, rows.size))
     return _validated(run.setup, record, rows, since, None, False, progress or (lambda text: None))
+
+
+def validate_part(setup: Setup, readings: Any, trial: Rehearsal | None, most: int) -> Validation:
+    """The verdict on a problem over at most so many of its last batches, with what a rehearsal found."""
+    record, rows = record_of(setup, readings)
+    record, since = _recent(record, min(most, affordable(setup, rows.size)))
+    return _scored(setup, record, rows, since, trial, lambda text: None)
+
+
+def _recent(record: Readings, most: int) -> tuple[Readings, float]:
+    """The last batches of a record, so many, and when scoring them begins."""
+    n = len(record.times)
+    if n <= most:
+        return record, -np.inf
+    return record.between(float(record.times[n - most])), float(record.times[n - most + most // 5])
 
 
 def affordable(setup: Setup, n: int) -> int:
@@ -136,26 +147,31 @@ def _validated(
     peers: bool,
     tell: Callable[[str], None],
 ) -> ProblemValidation:
-    labels, coords = setup.labels, setup.sensors.coords[rows]
-    held = np.flatnonzero(setup.sensors.held_out[rows]).tolist()
-    unit = pretty_unit(labels.unit)
-    found = validate(
-        setup.model,
-        record,
-        held_out=held,
-        coords=coords,
-        since=since,
-        rehearsal=trial,
-        unit=unit,
-        length_unit=pretty_unit(labels.length_unit),
-        progress=tell,
-    )
+    found = _scored(setup, record, rows, since, trial, tell)
+    coords, unit = setup.sensors.coords[rows], pretty_unit(setup.labels.unit)
     others: dict[str, dict[str, Any]] = {}
     if peers:
         tell("what needs no physics")
+        held = np.flatnonzero(setup.sensors.held_out[rows]).tolist()
         found, others = beside_peers(found, record, coords, held_out=held, since=since, unit=unit)
     tell("sensors that lie")
     return ProblemValidation(setup, found, others, _watched(setup, found, record, coords, unit))
+
+
+def _scored(
+    setup: Setup, record: Readings, rows: IntArray, since: float, trial: Rehearsal | None, tell: Callable[[str], None]
+) -> Validation:
+    return validate(
+        setup.model,
+        record,
+        held_out=np.flatnonzero(setup.sensors.held_out[rows]).tolist(),
+        coords=setup.sensors.coords[rows],
+        since=since,
+        rehearsal=trial,
+        unit=pretty_unit(setup.labels.unit),
+        length_unit=pretty_unit(setup.labels.length_unit),
+        progress=tell,
+    )
 
 
 def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -> tuple[Readings, IntArray]:

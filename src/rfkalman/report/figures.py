@@ -342,24 +342,24 @@ class Artist:
 
     def ranks(self, shares: FloatArray, alt: str) -> Picture:
         """Shares of readings in the equally probable parts of their predictions."""
-        figure = new_figure(WIDTH / 1.6, 2.0)
+        figure = new_figure(WIDTH / 1.6, 2.3)
         ax = figure.subplots()
         n = len(shares)
         ax.bar((np.arange(n) + 0.5) / n, 100.0 * shares, width=0.9 / n, color=BLUE)
         ax.axhline(100.0 / n, color=INK, lw=0.8, ls="--")
         ax.set(xlim=(0.0, 1.0), ylim=(0.0, max(100.0 * float(shares.max()), 200.0 / n) * 1.08))
-        label(ax, "", "rank in the prediction", "share of readings [%]")
+        label(ax, "", "rank in the prediction", "readings [%]")
         return picture(figure, alt, LINEAR)
 
     def over_time(self, edges_ns: IntArray, sizes: FloatArray, alt: str) -> Picture:
         """Errors over claimed stds in blocks of time, each from one edge to the next."""
-        figure = new_figure(WIDTH / 1.6, 2.0)
+        figure = new_figure(WIDTH / 1.6, 2.3)
         ax = figure.subplots()
         edges = self.when.axis(edges_ns)
         ax.stairs(sizes, edges, color=BLUE, lw=1.6, baseline=None)
         ax.axhline(1.0, color=INK, lw=0.8, ls="--")
         ax.set(xlim=(float(edges[0]), float(edges[-1])), ylim=(0.0, 1.15 * max(float(sizes.max()), 1.5)))
-        label(ax, "", self.when.label, "error over claimed std")
+        label(ax, "", self.when.label, "error / claimed std")
         self._time(ax)
         return picture(figure, alt, LINEAR)
 

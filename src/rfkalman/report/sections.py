@@ -78,9 +78,7 @@ def believed_section(view: View) -> Content | None:
     found, names = view.validation.found, dict(zip(view.setup.sensors.ids, range(view.setup.sensors.n), strict=True))
     held = {name for name, out in zip(found.loo.ids, found.loo.held_out, strict=True) if out}
     squares = dict(zip(found.innovations.ids, found.innovations.per_sensor().tolist(), strict=True))
-    rows = [
-        (names[name] + 1, name, name in held, one, squares[name]) for name, one in found.sensors.items()
-    ]
+    rows = [(names[name] + 1, name, name in held, one, squares[name]) for name, one in found.sensors.items()]
     content: Content = {
         "found": found,
         "rows": rows,
@@ -97,8 +95,8 @@ def believed_section(view: View) -> Content | None:
         alt = f"Ranks of readings in their predictions from all other sensors, ten bars: {shares}."
         content["pictures"].append((
             view.artist.ranks(found.leave_one_out.ranks, alt),
-            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a valley "
-            "where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
+            "Where readings lie in their predictions from all other sensors: flat at 10 % where bands are right, a "
+            "valley where they are too narrow, a hill where they are too wide, a slope where they lie to one side.",
         ))  # fmt: skip
         blocks = [(t, one.rms_z) for t, one in found.over_time if one is not None]
         if len(blocks) > 1:
