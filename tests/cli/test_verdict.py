@@ -72,7 +72,7 @@ def test_much_set_aside_ends_with_one_and_the_setting_that_keeps_it(soil, capsys
 
 
 def test_alarms_end_with_one_where_that_is_asked_for(soil, capsys):
-    """One sensor that a wrong unit makes lie: exit 0 with its name, 1 with --fail-on-alarm, and 0 for honest readings."""
+    """A sensor that writes another unit: exit 0 with its name, 1 with --fail-on-alarm, and 0 for honest readings."""
     honest = [str(soil / "problem.toml"), "--no-report", "--fail-on-alarm"]
     assert run(["run", *honest, "--out", str(soil / "honest")]) == 0
     lines = [line.split(",") for line in (soil / "readings.csv").read_text().splitlines()]

@@ -51,6 +51,8 @@ _EXPLAINS = 3.0
 _AGREE = 0.9
 #: Candidates whose removal is tried before one of them is named.
 _TRIED = 4
+#: One that is within its own limits is named only if the squares that are left without it are fewer by this factor.
+_CLEARLY = 0.8
 
 #: What a sensor may have written instead of the unit of the field: the value is (reading - shift) / factor.
 UNITS: dict[str, tuple[float, float]] = {
@@ -90,7 +92,7 @@ class Alarm(Shown):
     limit : float
         Beyond this, on either side of zero, it is an alarm.
     others : tuple of str
-        The other sensor of a swap, the other ones of an event.
+        The other sensor of a swap, the other ones of an event, the neighbour that a lie drove beyond its limit.
     n : int or None
         Readings that were set aside; None where a monitor watched means.
     """
@@ -197,11 +199,11 @@ def blind_spots(loo: LeaveOneOut, year: float) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sign:
-    """A mean of residuals beyond its limit."""
+    """A mean of residuals beside its limit."""
 
     peak: float  # how many times the limit
     side: float
-    since: float
+    since: float  # infinite where it stayed within the limit
     until: float | None
     window: float
     at: FloatArray  # ends of the blocks
@@ -273,7 +275,7 @@ def _limit(x: FloatArray, share: float, blocks_per_year: float) -> float:
 
 
 def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float, float]]) -> _Sign | None:
-    """The strongest mean of residuals beyond its limit after the reference; None where there is none."""
+    """The mean of residuals that is strongest beside its limit, after the reference; None without a reference."""
     start, length = float(track.t[0]), track.end - float(track.t[0])
     h = max(length / _BLOCKS, track.gap)
     n_ref = int(length / h + 1e-9)
@@ -297,10 +299,9 @@ def _sign(track: _Track, share: float, year: float, masked: Sequence[tuple[float
         limit = limit if known_season else max(limit, _CLAIMED)
         ratio = np.where(np.arange(n) >= n_ref, np.abs(np.nan_to_num(x)) / limit, 0.0) if limit else np.zeros(n)
         peak = int(np.argmax(ratio))
-        if ratio[peak] <= 1.0:
-            continue
-        first = int(np.argmax(ratio > 1.0))
-        since = min(since, float(at[first]))
+        first = int(np.argmax(ratio > 1.0)) if ratio[peak] > 1.0 else peak
+        if ratio[peak] > 1.0:
+            since = min(since, float(at[first]))
         if best is None or ratio[peak] > best.peak:
             over = np.flatnonzero((ratio[peak:] <= 1.0) & np.isfinite(x[peak:]))
             until = float(at[peak + over[0]]) if over.size else None
@@ -334,12 +335,25 @@ def _changes(
         every = {i: _sign(track, share, words.year, masked) for i, track in _tracks(found, aside, words.year).items()}
         return {i: sign for i, sign in every.items() if sign is not None}
 
-    while found := signs(loo, without):
-        tried = sorted(found, key=lambda i: -found[i].peak)[:_TRIED]
-        others = {c: loo if again is None else again(without | {c}) for c in tried[: None if again else 1]}
-        left = {c: signs(others[c], without | {c}) for c in others}
-        named = min(others, key=lambda c: (sum(np.log(sign.peak) for sign in left[c].values()), -found[c].peak))
+    while True:
+        every = signs(loo, without)
+        found = {i: sign for i, sign in every.items() if sign.peak > 1.0}
+        if not found:
+            return
+        tried = sorted(every, key=lambda i: -every[i].peak)[: _TRIED if again else 1]
+        others = {c: again(without | {c}) if again else loo for c in tried}
+        left = {c: signs(others[c], without | {c}) for c in tried}
+        loud = {c: sum(sign.peak**2 for sign in left[c].values()) for c in tried}
+        named = min(found.keys() & loud.keys(), key=lambda c: (loud[c], -found[c].peak))
         sign = found[named]
+        # A sensor that the others hardly reach may lie within its own wide limits and yet drive a neighbour beyond its
+        # narrow ones: it is named if without it all are quiet, and clearly more so than without the neighbour.
+        quiet = [c for c in tried if c not in found and all(sign.peak <= 1.0 for sign in left[c].values())]
+        driver = min(quiet, key=lambda c: loud[c], default=named)
+        accuser = None
+        if loud[driver] < _CLEARLY * loud[named]:
+            accuser, named = named, driver
+            sign = replace(every[driver], since=sign.since, until=sign.until)
         # Without a liar its neighbours are quiet. Those that stand out on its side, without it, have seen what it saw.
         seen = [
             j
@@ -354,7 +368,7 @@ def _changes(
             yield _told(loo, named, sign, words, "event", fellows)
             masked.append((sign.since - 2.0 * sign.window, np.inf if sign.until is None else sign.until + sign.window))
         else:
-            yield _told(loo, named, sign, words, _shape(sign)[0], ())
+            yield _told(loo, named, sign, words, _shape(sign)[0], () if accuser is None else (loo.ids[accuser],))
             without.add(named)
             loo = others[named]
         if again is None:
@@ -379,6 +393,8 @@ def _told(loo: LeaveOneOut, i: int, sign: _Sign, words: _Words, kind: str, other
     )
     if kind == "event":
         text += f"; {', '.join(others)} saw the same at the same time, so the readings are kept"
+    elif others:
+        text += f", but {others[0]} passes its own limit, and is quiet when {loo.ids[i]} is set aside"
     elif (earlier := sign.since - _shape(sign)[1]) > 0.0:
         text += f"; it began about {words.span(earlier)} before it could be told"
     chart = (sign.at, sign.level * usual, sign.limit * usual)

@@ -190,7 +190,7 @@ class Problem(Shown, Section):
         """Everything that decides the posterior, defaults included and keys sorted, as TOML; compare two of them.
 
         Titles, input files, monitors and the output section are left out: they may change between runs. So are keys
-        that came later, where they have their defaults: a file that is silent about them has the form that it always had.
+        that came later, where they have their defaults: a file that is silent about them has the form it always had.
         """
         left_out: Any = {"title": True, "monitors": True, "output": True, "input": {"files"}}
         for section, names in _LATER.items():
