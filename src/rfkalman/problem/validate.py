@@ -195,13 +195,11 @@ def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -
 
 def _watched(setup: Setup, found: Validation, record: Readings, coords: FloatArray, unit: str) -> tuple[Alarm, ...]:
     """What the monitors say of the left-out residuals."""
-    place = 0.0 if setup.model.sensor is None else setup.model.sensor.place
-    extra = np.full(record.sensors.n, place**2)
     held = set(np.flatnonzero(found.loo.held_out).tolist())
 
     def again(without: Iterable[int]) -> LeaveOneOut:
         apart = sorted({*without, *held})
-        return leave_one_out(setup.model, record, held_out=apart, extra_variance=extra, coords=coords)
+        return leave_one_out(setup.model, record, held_out=apart, coords=coords)
 
     year = 365.25 * 86400e9 / setup.clock.unit_ns
     per_year = setup.false_alarms_per_year
