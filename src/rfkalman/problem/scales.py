@@ -47,8 +47,13 @@ def _scale(problem: Problem, at: Key, readings: Readings, coords: FloatArray) ->
             section = getattr(section, str(part)) if hasattr(type(section), "model_fields") else section[part]
         within = math.sqrt(section.per or 1.0)
         if at[1] == "process_noise":
-            # On a line the walls move most of what moves; in the plane nothing else does.
-            return max((0.1 if problem.dimension == 1 else 1.0) * _apart(readings, typical), 1e-6 * spread) * within
+            # On a line the walls move most of what moves. In the plane nothing else does, and the liveliest sensor tells:
+            # a band that is too wide is narrowed by learning, one that is too narrow lies until then.
+            if problem.dimension == 1:
+                return max(0.1 * typical, 1e-6 * spread) * within
+            # What drives departures that are forgotten at a rate keeps them as large as they are seen to be.
+            kept = _across(readings) * math.sqrt(2.0 * max(problem.converted.physics.reaction, 0.0))
+            return max(_apart(readings, liveliest), kept, 1e-6 * spread) * within
         if at[1] == "boundary" and problem.dimension == 1:
             return 2.0 * _nearest(problem, str(at[2]), coords, pace, typical) * within
         return (typical if at[1] == "level" else liveliest) * within
@@ -76,17 +81,24 @@ def _paces(readings: Readings) -> FloatArray:
     return found
 
 
-def _apart(readings: Readings, typical: float) -> float:
-    """How fast sensors move apart from each other: the pace of what is left without the mean of all."""
+def _apart(readings: Readings, liveliest: float) -> float:
+    """How fast the liveliest sensor moves away from the others: its pace without the mean of all."""
     table = readings.table()
     if table.shape[1] < 4:
-        return typical
+        return liveliest
     there = np.isfinite(table)
     mean = np.where(there, table, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
     table = np.where(there.sum(axis=1)[:, None] > 1, table - mean[:, None], np.nan)
     rest = Readings.of(readings.sensors, readings.times, table, readings.noise_std)
     pace = _paces(rest)
-    return float(np.nanmedian(pace)) if np.isfinite(pace).any() else typical
+    return float(np.nanmax(pace)) if np.isfinite(pace).any() else liveliest
+
+
+def _across(readings: Readings) -> float:
+    """How far sensors are apart from each other at one time, rms."""
+    table = readings.table()
+    several = np.isfinite(table).sum(axis=1) > 2
+    return float(np.sqrt(np.nanvar(table[several], axis=1).mean())) if several.any() else 0.0
 
 
 def _nearest(problem: Problem, part: str, coords: FloatArray, pace: FloatArray, typical: float) -> float:
