@@ -136,8 +136,10 @@ def new_place_variance(model: Model, readings: Readings) -> FloatArray:
     return np.asarray(model.sensor.place**2 + np.where(alone, model.sensor.offset**2, 0.0))
 
 
-def fold_groups(sensors: NDArray[np.int64], coords: ArrayLike | None = None) -> list[NDArray[np.int64]]:
-    """Each sensor alone, or 25 groups: neighbours are in different ones, so that no group takes all that is near.
+def fold_groups(
+    sensors: NDArray[np.int64], coords: ArrayLike | None = None, most: int = MOST_FOLDS
+) -> list[NDArray[np.int64]]:
+    """Each sensor alone, or so many groups: neighbours are in different ones, so that no group takes all that is near.
 
     Examples
     --------
@@ -145,11 +147,11 @@ def fold_groups(sensors: NDArray[np.int64], coords: ArrayLike | None = None) -> 
     >>> len(groups), groups[0]
     (25, array([ 0, 25]))
     """
-    if sensors.size <= MOST_FOLDS:
+    if sensors.size <= most:
         return [sensors[i : i + 1] for i in range(sensors.size)]
     if coords is None:
         raise ShapeError(f"coords are needed to make groups of {sensors.size} sensors.")
     x = np.asarray(coords, dtype=np.float64)[sensors]
     # Along the longest axis of the network: those side by side there come into different groups.
     order = np.argsort(x[:, int(np.argmax(np.ptp(x, axis=0)))], kind="stable")
-    return [np.sort(sensors[order[k::MOST_FOLDS]]) for k in range(MOST_FOLDS)]
+    return [np.sort(sensors[order[k::most]]) for k in range(most)]

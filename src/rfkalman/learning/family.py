@@ -36,6 +36,8 @@ from .recording import Folds, Recording, System
 
 #: Distinct gaps that are kept apart; more are rounded until there are no more than so many.
 MOST_GAPS = 48
+#: Sensors are left out one by one up to so many, in so many groups beyond: each fold costs as much as the evidence.
+MOST_FOLDS = 8
 #: Quadrature points at which a coefficient with knots is told apart.
 _PLACES = 160
 #: Pieces, linear in the place, of a profile that is linear in its logarithm.
@@ -323,7 +325,7 @@ def family_of(
 def folds_of(readings: Readings, coords: Any = None, **weights: Any) -> Folds:
     """Each sensor that reads anything left out in turn, in groups where there are many."""
     heard = np.unique(readings.row)
-    groups = fold_groups(heard, coords) if heard.size > 1 else []
+    groups = fold_groups(heard, coords, MOST_FOLDS) if heard.size > 1 else []
     left_out = np.zeros((len(groups), readings.sensors.n), dtype=np.bool_)
     for k, group in enumerate(groups):
         left_out[k, group] = True

@@ -120,7 +120,7 @@ def fit(
     place_std : float or (n,) array_like
         What a new place has beside noise and offset.
     coords : (n, d) array_like, optional
-        Positions, needed where there are more than 25 sensors.
+        Positions, needed where there are more than 8 sensors.
     starts : int
         Searches from different values, the first from what is stated; the best goes on.
     seed : int
@@ -155,7 +155,7 @@ def fit(
     for k in range(as_count("starts", starts)):
         first = np.zeros(p) if k == 0 else np.clip(rng.standard_normal(p), -2, 2) * search.family.spread
         told(f"start {k + 1} of {starts}")
-        tried.append(search.best(first, 40))
+        tried.append(search.best(first, 25))
     passes = search.passes
     best = min(tried, key=lambda found: found[0])
     near = sum(found[0] < best[0] + 0.01 * max(1.0, abs(best[0])) for found in tried)

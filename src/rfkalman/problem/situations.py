@@ -84,22 +84,20 @@ def situation_of(
             "room" if room else "network",
             "a room" if room else "a network of stations",
             why,
-            "",
-            _cycles(readings, yearly=False),
             diffusion=rounded(spread),
             reaction=rounded(1.0 / memory),
         )
     return Situation("field", "a field", f"{shown}, {d} axes")
 
 
-def _cycles(readings: Mapping[str, Any] | None, yearly: bool = True) -> list[dict[str, Any]]:
+def _cycles(readings: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Daily and yearly cycles, as far as the readings are dense and long enough to know them."""
     if readings is None or (readings["times"].unit is not None and readings["times"].since is None):
         return []
     found = []
     if readings["gap"] <= 0.26 * _DAY and readings["duration"] > 2.0 * _DAY:
         found.append({"period": "1 d", "std": rounded(0.5 * readings["spread"])})
-    if yearly and readings["duration"] > 180.0 * _DAY:
+    if readings["duration"] > 180.0 * _DAY:
         found.append({"period": "365.25 d", "std": rounded(readings["spread"])})
     return found
 
