@@ -10,6 +10,7 @@ judged again: a liar spoils the predictions of its neighbours.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -51,6 +52,10 @@ _EXPLAINS = 3.0
 _AGREE = 0.9
 #: Candidates whose removal is tried before one of them is named.
 _TRIED = 4
+#: Sensors that are set aside at most, or half of them where these are fewer; events that are told at most.
+_MOST = 8
+#: Sensors, those that depart most, whose exchange is looked at.
+_PAIRED = 30
 #: One that is within its own limits is named only if the squares that are left without it are fewer by this factor.
 _CLEARLY = 0.8
 
@@ -325,7 +330,13 @@ def _shape(sign: _Sign) -> tuple[str, float]:
 
 
 def _changes(
-    loo: LeaveOneOut, again: Again | None, without: set[int], share: float, words: _Words, coords: ArrayLike | None
+    loo: LeaveOneOut,
+    again: Again | None,
+    without: set[int],
+    share: float,
+    words: _Words,
+    coords: ArrayLike | None,
+    most: int,
 ) -> Iterator[Alarm]:
     """Drifts, steps and events, one after the other: of several candidates the one whose removal quiets the others."""
     near = _neighbours(coords, len(loo.ids))
@@ -335,7 +346,7 @@ def _changes(
         every = {i: _sign(track, share, words.year, masked) for i, track in _tracks(found, aside, words.year).items()}
         return {i: sign for i, sign in every.items() if sign is not None}
 
-    while True:
+    while len(without) < most and len(masked) < _MOST:
         every = signs(loo, without)
         found = {i: sign for i, sign in every.items() if sign.peak > 1.0}
         if not found:
@@ -427,32 +438,40 @@ def _spiked(
     loo: LeaveOneOut, again: Again | None, without: set[int], noise: Sequence[float], share: float, words: _Words
 ) -> Iterator[Alarm]:
     tracks, ids = _tracks(loo, without, words.year), loo.ids
-    alone: dict[int, dict[int, _Track]] = {}
 
-    def seen_by_others(i: int, when: float, size: float) -> bool:
-        """Whether others stand out on the same side at this time when they are predicted without this sensor."""
-        if i not in alone:
-            assert again is not None
-            alone[i] = _tracks(again(without | {i}), without | {i}, words.year)
-        for j, track in alone[i].items():
-            out, limit = _spikes(track, noise[j], share, words.year)
-            if (out[np.abs(track.t - when) <= 2.0 * track.gap] * np.sign(size) > limit).any():
-                return True
-        return False
+    def hits_of(tracks: dict[int, _Track]) -> list[tuple[float, float, int, int]]:
+        """Time, size over the limit, sensor and reading of all that stands out, in the order of time."""
+        every = []
+        for i, track in tracks.items():
+            out, limit = _spikes(track, noise[i], share, words.year)
+            every += [
+                (float(track.t[k]), float(out[k] / limit), i, int(k)) for k in np.flatnonzero(np.abs(out) > limit)
+            ]
+        return sorted(every)
 
-    found: dict[int, tuple[FloatArray, float]] = {}
-    hits: list[tuple[float, float, int, int]] = []
-    for i, track in tracks.items():
-        out, limit = found[i] = _spikes(track, noise[i], share, words.year)
-        hits += [(float(track.t[k]), float(out[k] / limit), i, int(k)) for k in np.flatnonzero(np.abs(out) > limit)]
+    def beside(hits: list[tuple[float, float, int, int]], when: float, i: int) -> list[float]:
+        """Sizes of what stands out at other sensors at this time."""
+        near = 2.0 * tracks[i].gap
+        part = hits[bisect_left(hits, (when - near,)) : bisect_right(hits, (when + near, np.inf))]
+        return [size for _, size, j, _ in part if j != i]
+
+    hits = hits_of(tracks)
+    alone: dict[int, list[tuple[float, float, int, int]]] = {}
     own: dict[int, list[int]] = {}
     for when, size, i, k in hits:
-        beside = [(s, j) for t, s, j, _ in hits if abs(t - when) <= 2.0 * tracks[i].gap and j != i]
         # The largest of a batch is the spike, unless others stand out on its side even if predicted without it.
-        if all(abs(s) < abs(size) for s, _ in beside) and not (beside and again and seen_by_others(i, when, size)):
-            own.setdefault(i, []).append(k)
+        others = beside(hits, when, i)
+        if any(abs(s) >= abs(size) for s in others):
+            continue
+        if others and again is not None:
+            if i not in alone:
+                alone[i] = hits_of(_tracks(again(without | {i}), without | {i}, words.year))
+            if any(s * size > 0.0 for s in beside(alone[i], when, i)):
+                continue
+        own.setdefault(i, []).append(k)
     for i, rows in own.items():
-        track, (out, limit) = tracks[i], found[i]
+        track = tracks[i]
+        out, limit = _spikes(track, noise[i], share, words.year)
         size = float(out[rows[0]] * track.std[rows[0]])
         more = f", and {len(rows) - 1} more like it later" if len(rows) > 1 else ""
         text = (
@@ -606,7 +625,10 @@ def _swap(
 ) -> tuple[Alarm, tuple[int, int]] | None:
     """Two sensors whose residuals are smaller when each is held against the other's place."""
     tried = []
-    for i, j in combinations(watched, 2):
+    # Both depart from the others to the end of the record.
+    late = {i: loo.z[-max(1, len(loo.times) // 10) :, i] for i in watched}
+    odd = {i: float(np.nanmean(z**2)) for i, z in late.items() if np.isfinite(z).any()}
+    for i, j in combinations(sorted(odd, key=lambda i: -odd[i])[:_PAIRED], 2):
         _, own, crossed = _crossed(loo, i, j)
         first = _explained(own, crossed, 1.2)
         if first is not None and own[first:].mean() > 2.0:
@@ -709,6 +731,8 @@ def watch(
     words = _Words(as_positive("year", year), unit)
     share = as_positive("per_year", per_year) / _TESTS
     without = set(np.flatnonzero(loo.held_out).tolist())
+    # Where half of a network seems to lie, it is the model that does: that is for the verdict to say.
+    most = len(without) + min((len(loo.ids) - len(without) + 1) // 2, _MOST)
     tracks = _tracks(loo, without, year)
     alarms = [alarm for i, track in tracks.items() if (alarm := _silent(track, loo, i, share, words)) is not None]
 
@@ -721,12 +745,14 @@ def watch(
     # A sensor that is wrong by far spoils all that is predicted from it: the worst is set aside, then all judged again.
     def one_by_one(test: Callable[[_Track, _Words, str], Alarm | None]) -> None:
         while named := {i: alarm for i, track in tracks.items() if (alarm := test(track, words, loo.ids[i]))}:
+            if len(without) >= most:
+                return
             worst = max(named, key=lambda i: float(np.median(np.abs(tracks[i].z))))
             alarms.append(named[worst])
             set_aside(worst)
 
     one_by_one(_unit)
-    while (swapped := _swap(loo, again, without, list(tracks), words)) is not None:
+    while len(without) < most and (swapped := _swap(loo, again, without, list(tracks), words)) is not None:
         alarms.append(swapped[0])
         set_aside(*swapped[1])
     one_by_one(_clock)
@@ -736,5 +762,5 @@ def watch(
     if stuck:
         set_aside(*stuck)
     alarms += _spiked(loo, again, without, noise, share, words)
-    alarms += _changes(loo, again, without, share, words, coords)
+    alarms += _changes(loo, again, without, share, words, coords, most)
     return alarms
