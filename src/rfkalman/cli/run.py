@@ -79,9 +79,7 @@ def run(
         finish(finished, report=report, strict=strict, fail_on_alarm=fail_on_alarm, began=began, stop=stop)
 
 
-def finish(
-    finished: Run, *, report: bool, strict: bool, began: float, stop: Stop, fail_on_alarm: bool = False
-) -> None:
+def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Stop, fail_on_alarm: bool = False) -> None:
     """Write what a run leaves behind, say it, and judge."""
     setup, record, last = finished.setup, finished.record, finished.last_ns
     with finished:
