@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         patches,
     )
     from .io import load, save
+    from .learning import Learn, fit
     from .model import (
         Discrepancy,
         Field,
@@ -108,6 +109,7 @@ __all__ = [
     "IntegratedRandomWalk",
     "Interval",
     "LatentSource",
+    "Learn",
     "Level",
     "LinearPDE",
     "LinearStep",
@@ -135,6 +137,7 @@ __all__ = [
     "averages",
     "bubble",
     "combine",
+    "fit",
     "gradients",
     "inclusion",
     "isotropic",
@@ -167,6 +170,7 @@ _ROOMS = (
     "model",
     "online",
     "diagnostics",
+    "learning",
     "placement",
     "io",
 )

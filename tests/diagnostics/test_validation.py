@@ -112,8 +112,9 @@ def test_everything_is_ready_for_json():
 @pytest.mark.study
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_and_power_over_a_hundred_truths(study_table, kind):
-    """Each test rejects a right model at 5 %: of 100 truths at most 12 (a chance of 2e-3 of more). The verdict on a
-    right model is good in at least 94, and on a wrong one it is not in at least 90."""
+    """Each test rejects a right model at 5 %: of 100 truths at most 14 (a chance of 1e-4 of more, of 52 such counts
+    5e-3), and all thirteen together 2 to 8 %. The verdict on a right model is good in at least 94, and on a wrong one
+    it is not in at least 90."""
     for fault in ("", *FAULTS):
         levels, rejected = trial(kind, fault, range(100))
         study_table.add(
@@ -127,4 +128,5 @@ def test_levels_and_power_over_a_hundred_truths(study_table, kind):
             assert levels["good"] <= 10, (kind, fault, levels)
         else:
             assert levels["good"] >= 94
-            assert max(rejected.values()) <= 12, rejected
+            assert max(rejected.values()) <= 14, rejected
+            assert 2.0 < np.mean([rejected[name] for name in rejected]) < 8.0, rejected

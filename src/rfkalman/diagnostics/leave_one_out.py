@@ -84,7 +84,8 @@ def leave_one_out(
     held_out : sequence of int
         Sensors whose readings no fold is given; they are predicted from all the others.
     extra_variance : (n,) array_like, optional
-        What a new place has beside noise and offset, added to the variance of predictions.
+        What a new place has beside the noise, added to the variance of predictions; by default as the model's sensors
+        have it (:func:`new_place_variance`).
     coords : (n, d) array_like, optional
         Positions, by which groups are made where there are more than 25 sensors.
 
@@ -106,7 +107,8 @@ def leave_one_out(
     left_out[:, held] = True
     for k, group in enumerate(groups, 1):
         left_out[k, group] = True
-    extra = None if extra_variance is None else as_finite("extra_variance", extra_variance, (n,))
+    extra = new_place_variance(model, readings) if extra_variance is None else extra_variance
+    extra = as_finite("extra_variance", extra, (n,))
     mean, std, evidence = np.full((T, n), np.nan), np.full((T, n), np.nan), 0.0
     # The fold of each sensor: its own, or that of nobody for one that is held out.
     fold, own = np.zeros(n, dtype=np.int64), np.arange(n)
@@ -120,6 +122,18 @@ def leave_one_out(
     silent = ~np.isfinite(value)
     mean[silent], std[silent] = np.nan, np.nan
     return LeaveOneOut(readings.ids, readings.times, frozen(value), frozen(mean), frozen(std), held, evidence)
+
+
+def new_place_variance(model: Model, readings: Readings) -> FloatArray:
+    """What a reading at a place that no other sensor knows has beside field and noise, for each sensor, (n,).
+
+    What the place has of its own, and the offset of a sensor where the model has no unknown for it.
+    """
+    if model.sensor is None:
+        return np.zeros(readings.sensors.n)
+    followed = {name for block in model.blocks for name in block.sensors}
+    alone = np.array([name not in followed for name in readings.ids])
+    return np.asarray(model.sensor.place**2 + np.where(alone, model.sensor.offset**2, 0.0))
 
 
 def fold_groups(sensors: NDArray[np.int64], coords: ArrayLike | None = None) -> list[NDArray[np.int64]]:

@@ -24,7 +24,7 @@ from ..filters import folds, kalman
 from ..model.model import Model
 from ..statespace.values import LinearStep, Observation, half_width
 from .innovations import BLOCKS, Innovations, Test, innovations
-from .leave_one_out import LeaveOneOut, fold_groups, leave_one_out
+from .leave_one_out import LeaveOneOut, fold_groups, leave_one_out, new_place_variance
 from .readings import Readings
 from .rehearsal import Rehearsal
 from .scores import Scores, crps, scored
@@ -234,8 +234,8 @@ def validate(
     held = np.zeros(n, dtype=np.bool_)
     held[list(held_out)] = True
     x = None if coords is None else as_finite("coords", coords, (n, None))
-    place = 0.0 if model.sensor is None else model.sensor.place
-    extra = np.full(n, place**2) if extra_variance is None else as_finite("extra_variance", extra_variance, (n,))
+    extra = new_place_variance(model, readings) if extra_variance is None else extra_variance
+    extra = as_finite("extra_variance", extra, (n,))
     tell("each sensor from all others")
     loo = leave_one_out(model, readings, held_out=held_out, extra_variance=extra, coords=x)
     tell("innovations")

@@ -57,6 +57,11 @@ class Learn(Shown):
         Linear in the logarithm of the place, too, as for a depth.
     layers : sequence of float
         For a diffusivity: interfaces along ``axis``, a value between each two of them.
+
+    Examples
+    --------
+    >>> Learn(factor=2, knots=[0.05, 1.0], log=True).places
+    2
     """
 
     factor: float = 2.0
@@ -212,6 +217,11 @@ def family_of(
         raise ValueRangeError(
             "coefficients that change in time by a factor cannot be learnt: every gap would have a system of its own. "
             "Learn them on a stretch in which the factor is steady."
+        )
+    if model.known(model.start) is not None:
+        raise ValueRangeError(
+            "a discrepancy multiplies what the coefficients make of known sources, so nothing can be learnt beside it; "
+            "learn without it (physics.discrepancy), then state it."
         )
     names: list[str] = []
     index: dict[str, slice] = {}

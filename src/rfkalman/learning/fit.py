@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from ..core.checks import FloatArray, as_count
 from ..core.errors import ValueRangeError
-from ..core.show import Told
+from ..core.show import Shown, Told
 from ..diagnostics.readings import Readings
 from ..model.model import Model
 from ..statespace.values import half_width
@@ -41,7 +41,7 @@ _LEARNT = 0.6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Parameter:
+class Parameter(Shown):
     """One value that was to be learnt, as a factor on what the model stated."""
 
     name: str
@@ -54,7 +54,7 @@ class Parameter:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {name: getattr(self, name) for name in type(self).__slots__}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -125,6 +125,17 @@ def fit(
         Searches from different values, the first from what is stated; the best goes on.
     seed : int
         Of the other starts.
+
+    Examples
+    --------
+    >>> import rfkalman as rk
+    >>> space = rk.whiten(rk.Heat(rk.Interval(0.0, 1.0), 0.1), rk.bubble(rk.GaussianRFF(30, length_scale=0.3)))
+    >>> model = rk.Model(space, rk.Sobolev(1.0, reach=0.5), process_noise=rk.Sobolev(0.3, reach=0.5))
+    >>> table = [[1.0, 1.1], [0.8, 1.0], [0.7, 0.8], [0.7, 0.6], [0.5, 0.6], [0.6, 0.4]]
+    >>> readings = rk.diagnostics.Readings.of(rk.points([[0.4], [0.6]]), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], table, 0.1)
+    >>> found = fit(model, readings, {"process noise": Learn(factor=2)}, starts=1)
+    >>> found.parameters[0].name, found.parameters[0].low < found.parameters[0].factor
+    ('process noise', True)
     """
     if not learn:
         raise ValueRangeError("learn names nothing; give at least one, such as {'diffusion': Learn(factor=2)}.")

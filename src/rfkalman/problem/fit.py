@@ -136,8 +136,7 @@ def fit_problem(
     scores = []
     for made in (setup, after):
         same = readings_of(made, readings, since_ns=since_ns, until_ns=until_ns)
-        extra = np.square(_place(made, used))
-        loo = leave_one_out(made.model, same, extra_variance=extra, coords=coords).scores()
+        loo = leave_one_out(made.model, same, coords=coords).scores()
         scores.append({} if loo is None else _scores(loo))
     return FittedProblem(fitted, found, values, scores[0], scores[1])
 

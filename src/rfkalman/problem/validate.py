@@ -110,10 +110,12 @@ def validate_run(run: RunRecord, progress: Callable[[str], None] | None = None) 
     Of a long run the last part, as long as leaving out every sensor takes some seconds: the first fifth of it is not
     scored, since what was read before is left to the prior.
     """
-    record, rows = run.used()
+    most = affordable(run.setup, int(run.setup.sensors.inside.sum()))
+    record, rows = run.used(most)
     if not len(record.times):
         return None
-    record, since = _recent(record, affordable(run.setup, rows.size))
+    cut = len(run.analysis_times) > most
+    since = float(record.times[len(record.times) // 5]) if cut else -np.inf
     return _validated(run.setup, record, rows, since, None, False, progress or (lambda text: None))
 
 
@@ -193,13 +195,11 @@ def record_of(setup: Setup, readings: Any = True, until_ns: int | None = None) -
 
 def _watched(setup: Setup, found: Validation, record: Readings, coords: FloatArray, unit: str) -> tuple[Alarm, ...]:
     """What the monitors say of the left-out residuals."""
-    place = 0.0 if setup.model.sensor is None else setup.model.sensor.place
-    extra = np.full(record.sensors.n, place**2)
     held = set(np.flatnonzero(found.loo.held_out).tolist())
 
     def again(without: Iterable[int]) -> LeaveOneOut:
         apart = sorted({*without, *held})
-        return leave_one_out(setup.model, record, held_out=apart, extra_variance=extra, coords=coords)
+        return leave_one_out(setup.model, record, held_out=apart, coords=coords)
 
     year = 365.25 * 86400e9 / setup.clock.unit_ns
     per_year = setup.false_alarms_per_year

@@ -373,11 +373,14 @@ class RunRecord(Shown):
         if group:
             yield self._readings_of(group)
 
-    def used(self) -> tuple[Readings, IntArray]:
+    def used(self, last: int | None = None) -> tuple[Readings, IntArray]:
         """The readings that were used, and beside them those of held-out sensors, as arrays in the order of time.
 
-        Also the rows of their sensors in the sensor table: those in use, then those held out.
+        Also the rows of their sensors in the sensor table: those in use, then those held out. Where ``last`` is given,
+        those of so many last analyses.
         """
+        analyses = self.analysis_times
+        first = NEVER if last is None or last >= analyses.size else int(analyses[-last])
         sensors, clock = self.setup.sensors, self.setup.clock
         rows = np.concatenate([np.flatnonzero(sensors.used), np.flatnonzero(sensors.inside & sensors.held_out)])
         number = np.full(sensors.n, -1)
@@ -388,6 +391,7 @@ class RunRecord(Shown):
             apart = told.status == Status.HELD_OUT
             keep = ((told.status == Status.USED) | apart) & np.isfinite(told.measured) & (number[told.sensor] >= 0)
             when = np.where(apart, clock.batch_ns(told.time_ns), told.batch_ns)
+            keep &= when >= first
             parts.append((when[keep], number[told.sensor[keep]], told.measured[keep]))
         when, row, value = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.lexsort((row, when))
@@ -395,12 +399,12 @@ class RunRecord(Shown):
         once = np.ones(when.size, dtype=np.bool_)
         once[1:] = (np.diff(when) != 0) | (np.diff(row) != 0)
         when, row, value = when[once], row[once], value[once]
-        times, first = np.unique(when, return_index=True)
+        times, begins = np.unique(when, return_index=True)
         found = Readings(
             self.setup.functional(rows),
             sensors.noise_std[rows],
             clock.to_model(times) if times.size else np.zeros(0),
-            np.append(first, when.size),
+            np.append(begins, when.size),
             row,
             value,
         )
