@@ -149,6 +149,17 @@ def test_what_a_record_is_too_short_for_is_said():
     assert blind_spots(long, YEAR) == []
 
 
+def test_the_rate_stands_in_the_problem_file_and_decides_no_posterior():
+    """What monitors may say wrongly moves no hash: a run goes on after it was changed."""
+    stated = column().problem
+    table = stated.as_dict()
+    changed = rk.Problem(**{**table, "monitors": {"false_alarms_per_year": 0.2}})
+    assert stated.canonical() == changed.canonical() and "monitors" not in stated.canonical()
+    assert (stated.build().false_alarms_per_year, changed.build().false_alarms_per_year) == (PER_YEAR, 0.2)
+    with pytest.raises(rk.RFKalmanError, match="false_alarms_per_year"):
+        rk.Problem(**{**table, "monitors": {"false_alarms_per_year": 0.0}})
+
+
 # -- one kind after the other -----------------------------------------------------------------------------------------
 
 
