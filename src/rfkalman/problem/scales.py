@@ -47,8 +47,8 @@ def _scale(problem: Problem, at: Key, readings: Readings, coords: FloatArray) ->
             section = getattr(section, str(part)) if hasattr(type(section), "model_fields") else section[part]
         within = math.sqrt(section.per or 1.0)
         if at[1] == "process_noise":
-            # On a line the walls move most of what moves. In the plane nothing else does, and the liveliest sensor tells:
-            # a band that is too wide is narrowed by learning, one that is too narrow lies until then.
+            # On a line the walls move most of what moves. In the plane nothing else does, and the liveliest sensor
+            # tells: a band that is too wide is narrowed by learning, one that is too narrow lies until then.
             if problem.dimension == 1:
                 return max(0.1 * typical, 1e-6 * spread) * within
             # What drives departures that are forgotten at a rate keeps them as large as they are seen to be.
