@@ -248,7 +248,8 @@ class SensorOffset(Block):
             raise ValueRangeError("sensors must be different names, at least one.")
         n = len(names)
         stds = np.asarray(self.std).tolist() if np.ndim(self.std) else [self.std] * n
-        processes = list(self.process) if isinstance(self.process, Sequence) else [self.process] * n
+        several = isinstance(self.process, Sequence) and not isinstance(self.process, str)
+        processes: list[Any] = list(self.process) if several else [self.process] * n  # type: ignore[arg-type]
         if len(stds) != n or len(processes) != n:
             raise ShapeError(
                 f"std and process have {len(stds)} and {len(processes)} entries for {n} sensors; give one for all, or "
