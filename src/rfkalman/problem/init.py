@@ -294,6 +294,7 @@ def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
         "spread": spread,
         "duration": float(np.ptp([t for path in series.values() for t, _ in path])),  # seconds
         "gap": _gap(series),  # seconds
+        "largest": float(np.median([np.abs([v for _, v in path]).max() for path in series.values()])),
         "pace": pace or 0.1 * spread,  # typical change of the liveliest sensor within one unit of time
         "unit_of_time": unit_of_time,
         "seconds": _SECONDS.get(unit_of_time, 1.0),
