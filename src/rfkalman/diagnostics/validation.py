@@ -44,6 +44,8 @@ _SQUARES, _SQUARES_OF_PART, _CORRELATION, _MEAN = 1.15, 1.3, 0.1, 0.25
 _SUFFERS = 1.05
 #: Below this rms z bands are wider than they need to be.
 _WIDE = 0.7
+#: Share of the domain that no fold covers beyond which the sensors stand in a corner of it.
+_ELSEWHERE = 0.9
 #: Fewer sensors than this cannot be left out in turn.
 _FEWEST = 3
 #: Places at which the map's own bands are looked at, and those of which nobody knows whether a fold covers them.
@@ -82,7 +84,8 @@ class Validation(Told):
     tests : tuple of Test
         Of the innovations and of the left-out sensors; each rejects a right model once in twenty.
     claimed, known_to_within : float or None
-        Half the 90 % band of the map at its median place after the last batch, as the filter claims it; and times the
+        Half the 90 % band of the map at its median place after the last batch, what a place departs by included, as the
+        filter claims it; and times the
         rms z of left-out sensors where that is above 1. The latter is withheld (None) where the map is refuted.
     beyond : float or None
         Share of the domain that no fold covers: farther from every sensor than any left-out sensor was from the
@@ -257,7 +260,9 @@ def validate(
     errors = np.where(held, np.nan, loo.value - loo.mean)
     field = model.field(found.belief, float(readings.times[-1]) if len(readings.times) else model.start)
     places = model.space.pde.domain.sample(_PLACES, np.random.default_rng([seed, *b"places"]))
-    claimed = half_width(0.9) * float(np.median(field.std(places)))
+    # Nobody has measured there: a place departs from the field by what is said of places.
+    own = 0.0 if model.sensor is None else model.sensor.place
+    claimed = half_width(0.9) * float(np.median(np.hypot(field.std(places), own)))
     beyond, reach = (None, None) if x is None else _not_covered(model, x[judged])
     each = {name: one for i, name in enumerate(loo.ids) if (one := loo.scores([i], since)) is not None}
     result = Validation(
@@ -597,7 +602,9 @@ def _others(found: Validation, name: str) -> float:
 def _where(found: Validation, length_unit: str) -> list[str]:
     """Which part of the domain nobody has judged, and how extrapolation did."""
     text = []
-    if found.beyond is not None and found.reach is not None and found.beyond > 0.005:
+    if found.beyond is not None and found.reach is not None and found.beyond > _ELSEWHERE:
+        text.append(f"it was tried within {_amount(found.reach, length_unit)} of sensors, a small part of the domain")
+    elif found.beyond is not None and found.reach is not None and found.beyond > 0.005:
         text.append(
             f"of {100 * found.beyond:.0f} % of the domain nothing is known by trial: it lies more than "
             f"{_amount(found.reach, length_unit)} from every sensor, farther than any left-out one was from the next"

@@ -16,7 +16,18 @@ True
 from .base import FeatureMap, FeatureSum, Recipe, RecipeSum, restore
 from .corner import CornerMap, CornerRFF
 from .fourier import Constant, ConstantMap, FourierMap, GaussianRFF, PeriodicMap, PeriodicRFF
-from .mapped import CoordinateMap, LogAxis, LogRadius, Mapped, MappedMap, log_axis, log_radius, mapped
+from .mapped import (
+    CoordinateMap,
+    LogAxis,
+    LogDistance,
+    LogRadius,
+    Mapped,
+    MappedMap,
+    log_axis,
+    log_distance,
+    log_radius,
+    mapped,
+)
 from .network import ELUMap, ELUNetwork, TanhMap, TanhNetwork
 from .patches import Patches, PatchMap, patches
 from .sine import DirichletSine, SineMap
@@ -37,6 +48,7 @@ __all__ = [
     "FourierMap",
     "GaussianRFF",
     "LogAxis",
+    "LogDistance",
     "LogRadius",
     "Mapped",
     "MappedMap",
@@ -52,6 +64,7 @@ __all__ = [
     "Windowed",
     "bubble",
     "log_axis",
+    "log_distance",
     "log_radius",
     "mapped",
     "patches",

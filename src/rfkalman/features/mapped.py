@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -184,8 +184,67 @@ class LogRadius(CoordinateMap):
         return float(self._shares(np.array([math.hypot(*nearest) / self.scale]))[0][0]) / self.scale
 
 
+@dataclass(frozen=True, slots=True)
+class LogDistance(CoordinateMap):
+    """The map to one coordinate, log(1 + (r / scale)^2) / 2 with r = |x - centre|: features of the distance alone.
+
+    A logarithm far from the centre and smooth at it. Fields that are the same in
+    every direction, such as the drawdown around one well, take a tenth of the
+    directions in it.
+
+    Parameters
+    ----------
+    centre : (d,) sequence of float
+        The well, the source.
+    scale : float
+        Radius of the core, in the units of the coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> around = log_distance([0.0, 0.0], scale=0.1)
+    >>> around(np.array([[0.0, 0.0], [0.0, 0.1 * np.sqrt(np.e**2 - 1.0)]])).round(12).tolist()
+    [[0.0], [1.0]]
+    """
+
+    centre: Sequence[float]
+    scale: float
+
+    kind: ClassVar[str] = "log-distance"
+
+    def __post_init__(self) -> None:
+        assign(self, centre=tuple(float(c) for c in as_finite("centre", self.centre, (None,))))
+        assign(self, scale=as_positive("scale", self.scale, "It is the width of the resolved core."))
+
+    def _scaled(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        y = (x - np.array(self.centre)) / self.scale
+        return y, np.square(y).sum(axis=1)
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        return 0.5 * np.log1p(self._scaled(x)[1])[:, None]
+
+    def jacobian(self, x: FloatArray) -> FloatArray:
+        y, square = self._scaled(x)
+        return np.asarray((y / (1.0 + square)[:, None] / self.scale)[:, None, :])
+
+    def image(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        if len(self.centre) != lower.size:
+            raise ShapeError(f"centre has {len(self.centre)} coordinates but the domain has {lower.size} axes.")
+        centre = np.array(self.centre)
+        near = np.clip(centre, lower, upper)
+        far = np.where(np.abs(lower - centre) > np.abs(upper - centre), lower, upper)
+        return self(near[None])[0], self(far[None])[0]
+
+    def bound(self, lower: FloatArray, upper: FloatArray) -> float:
+        # r / (1 + r^2) is at most a half, at r = 1, and falls from there.
+        nearest = np.maximum(np.maximum(lower - self.centre, self.centre - upper), 0.0)
+        r = max(math.hypot(*nearest) / self.scale, 1.0)
+        return r / (1.0 + r * r) / self.scale
+
+
 log_axis = LogAxis
 log_radius = LogRadius
+log_distance = LogDistance
 
 Forward = Callable[[FloatArray], FloatArray]
 
@@ -196,7 +255,7 @@ class Mapped(Recipe):
 
     Write it ``mapped(recipe, forward, jacobian)``. The recipe is bound to the box that holds the image of the domain;
     its length scales count in the new coordinates. Ready-made maps
-    (:func:`log_axis`, :func:`log_radius`) know that box exactly, bring their own
+    (:func:`log_axis`, :func:`log_radius`, :func:`log_distance`) know that box exactly, bring their own
     Jacobian and can be saved; for a function the box is found on a fine grid,
     no gradient bound is claimed, and the features cannot be saved.
 
@@ -319,10 +378,14 @@ class MappedMap(FeatureMap):
         values, gradients = self.inner.bounds()
         return values, np.where(gradients > 0.0, slope, 1.0) * gradients
 
-    @property
-    def breaks(self) -> tuple[FloatArray, ...]:
-        """None: those of the inner features are curves in the old coordinates."""
+    def _collected(self, name: str, *own: Iterable[FloatArray]) -> tuple[FloatArray, ...]:
+        """None: places at which the inner features lose smoothness are curves in the old coordinates."""
         return (np.empty(0),) * self.dimension
+
+    @property
+    def singular(self) -> FloatArray:
+        """None, for the same reason."""
+        return np.empty((0, 3))
 
     def bandwidth(self, floor: float, aligned: bool = False) -> FloatArray:
         """As many points as the inner ones per unit of new coordinate, where the map stretches most (on a grid)."""

@@ -165,12 +165,17 @@ def smooth_fields(space: WhitenedSpace) -> FloatArray:
 
 
 def known_lost(
-    V: WhitenedSpace, twin: Twin, means: tuple[FloatArray, FloatArray], law: Unresolved, factor: float = 0.0
+    V: WhitenedSpace,
+    twin: Twin,
+    means: tuple[FloatArray, FloatArray],
+    law: Unresolved,
+    stated: tuple[float, float] = (0.0, 0.0),
 ) -> float | None:
     """What known loads and boundary values do in the twin and not in the space: rms, the most over time.
 
     Beside the std of the field without data, then or at the start, whichever is larger. ``means`` are those of the
-    prior in the coefficients of the two; ``factor`` is the variance of a discrepancy. Looked at until the last of all
+    prior in the coefficients of the two; ``stated`` are the variance of a discrepancy, relative to what the known make,
+    and that by which a place departs from the field. Looked at until the last of all
     series ends, or the ``law`` has settled; None where a step cannot be made: whoever gets there is told.
     """
     start, span = law.start, law.settled
@@ -189,7 +194,7 @@ def known_lost(
                     z if lift is None else np.concatenate([z, lift(t1)]) for z, lift in zip(now, lifts, strict=True)
                 )
                 missed = float(np.square(rich - twin.overlap.T @ own).sum())
-                doubted = factor * float(np.square(own - begun).sum())
+                doubted = stated[0] * float(np.square(own - begun).sum()) + stated[1]
                 lost = max(lost, missed / (max(law.spread(start), law.spread(t1)) + doubted))
         except (RFKalmanError, FloatingPointError):
             return None

@@ -430,7 +430,9 @@ class Model(Shown):
             own = self.initial.mean[:r]
             rich = twin.overlap[:r, : twin.space.rank].T @ own if stated is None else stated.mean
             factor = sum(float(np.square(b.modes @ b.initial_root).sum()) for b in self.blocks if b.modes is not None)
-            known = known_lost(space, twin, (own, rich), law, factor)
+            # What the user says that any place departs by is more than what known data miss there.
+            place = 0.0 if self.sensor is None else self.sensor.place
+            known = known_lost(space, twin, (own, rich), law, (factor, place**2))
         inside = law.doubt is not None
         spread_at = middle, float(around)
         cost = 0.0 if self._given is None else self.twin().seconds

@@ -36,6 +36,8 @@ _PROBES = 300
 _SLOW_MS = 100.0
 #: A field whose std is less than this beside that at the start has faded.
 _FADED = 0.05
+#: A field whose std is less than this beside the noise of a reading is not to be estimated.
+_FIXED = 0.03
 _YEAR_NS = 365.25 * 86_400e9
 #: Fields and batches of the rehearsal that is part of a check.
 _FIELDS, _REHEARSED = 8, 20
@@ -421,6 +423,10 @@ def _about_outlook(report: CheckReport) -> Iterator[Finding]:
         left = report.std_before / report.std_start
         text = f"by the end of the window the field has faded to {left:.1g} of the prior's std"
         yield note("physics", f"{text}: without process noise or unknown sources nothing new happens to it.")
+    elif report.std_before < _FIXED * report.bands["noise"]:
+        yield note(
+            "physics", "the field follows from what is known of it: readings move it little, and tell `rfkalman fit`."
+        )
     elif removed < 30.0:
         text = f"within the window they remove only {removed:.0f} % of the field's variance"
         yield warn("sensors", f"{text}: the maps will mostly show the prior.")

@@ -134,11 +134,12 @@ def guess_sensors(table: Table) -> dict[str, Any]:
         "upper": [b for _, b in limits],
         "deep": rounded(2.0 * upper[0], 3),
         "far": [
-            [rounded(c + sign * 30.0 * (extent or 1.0), 4) for c in (0.5 * (lower + upper)).tolist()]
+            [rounded(c + sign * 300.0 * (extent or 1.0), 4) for c in (0.5 * (lower + upper)).tolist()]
             for sign in (-1, 1)
         ],
         "extent": extent,
         "spacing": _spacing(coords),
+        "core": rounded(0.05 * (float(_nearest(coords).min()) if len(coords) > 1 else 1.0) or 0.1),
         "middle": [rounded(x, 4) for x in np.median(coords, axis=0).tolist()],
         # For a length of some distances of sensors, at most a third of the domain.
         "reach": rounded(min(2.0 * _spacing(coords), extent / 3.0 or 1.0) * reach_per_length(len(axes), 2.0)),
@@ -152,8 +153,13 @@ def _spacing(coords: FloatArray) -> float:
     """Typical distance to the nearest other sensor."""
     if len(coords) < 2:
         return 1.0
+    return float(np.median(_nearest(coords)))
+
+
+def _nearest(coords: FloatArray) -> FloatArray:
+    """The distance of each sensor to the nearest other one; of the first of many."""
     some = coords[:400]
-    return float(np.median(np.asarray(KDTree(some).query(some, k=2)[0])[:, 1]))
+    return np.asarray(KDTree(some).query(some, k=2)[0])[:, 1]
 
 
 def _outward(low: float, high: float, margin: float) -> tuple[float, float]:
@@ -294,7 +300,7 @@ def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
         "spread": spread,
         "duration": float(np.ptp([t for path in series.values() for t, _ in path])),  # seconds
         "gap": _gap(series),  # seconds
-        "largest": float(np.median([np.abs([v for _, v in path]).max() for path in series.values()])),
+        "largest": _largest(rows, table, missing, known, [table.column(c) for c in list(others)[:1]]),
         "pace": pace or 0.1 * spread,  # typical change of the liveliest sensor within one unit of time
         "unit_of_time": unit_of_time,
         "seconds": _SECONDS.get(unit_of_time, 1.0),
@@ -302,6 +308,20 @@ def guess_readings(table: Table, ids: Sequence[str]) -> dict[str, Any]:
         # Seconds by which the latest reading is late; 0 where the order of lines means nothing.
         "lag": _lag(times.seconds, None if sensor is None else table.column(sensor)),
     }
+
+
+def _largest(
+    rows: Sequence[tuple[int, str, str, str]], table: Table, missing: Sequence[str], known: set[str], kinds: Any
+) -> float:
+    """How large the readings of a sensor become, in modulus, in the median of sensors: of each test, where there are
+    several, since a well that is pumped in one is read in others."""
+    found: dict[tuple[str, ...], float] = {}
+    for i, name, _, text in rows:
+        x = abs(table.number(text))
+        if text not in missing and math.isfinite(x) and name in known:
+            at = (name, *(kind[i] for kind in kinds))
+            found[at] = max(found.get(at, 0.0), x)
+    return float(np.median(list(found.values())))
 
 
 def _absolute_zero(unit: str, lowest: float) -> float | None:

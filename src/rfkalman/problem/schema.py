@@ -790,7 +790,9 @@ class Features(Section):
         ),
     ] = Field("auto", description="Directions with less than this share of the largest mass are dropped.")
     seed: Annotated[int, Field(ge=0, le=2**32 - 1, strict=True)] = 0
-    focus: Literal["auto", "yes", "no"] = Field("auto", description="Crowd features around the places of sources.")
+    focus: Literal["auto", "yes", "radial", "no"] = Field(
+        "auto", description="Crowd features around the places of sources; radial: of the distance from the one source."
+    )
     max_rank: Annotated[int, Field(ge=4, le=2000, strict=True)] = Field(
         250, description="Largest rank that 'auto' may choose: the cost of a batch grows with its cube."
     )

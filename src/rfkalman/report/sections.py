@@ -45,6 +45,9 @@ Content = dict[str, Any]
 def head_section(view: View) -> Content:
     """What, where, when, from how many readings, how well it is known, and what to look at first."""
     mean, std = (_inside(parts) for parts in (view.last.frames[0].mean, view.last.frames[0].std))
+    # At a place that nobody has measured, which departs from the field by what is said of places.
+    sensor = view.setup.model.sensor
+    std = np.hypot(std, 0.0 if sensor is None else sensor.place)
     half = half_width(view.level)
     where = " and ".join(
         f"{name} {given(float(a))} to {amount(given(float(b)), view.length_unit)}"

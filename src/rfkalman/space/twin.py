@@ -15,9 +15,9 @@ from time import perf_counter
 
 import numpy as np
 
-from ..core.checks import FloatArray, frozen
+from ..core.checks import FloatArray, IntArray, frozen
 from ..core.show import Shown
-from ..features import GaussianRFF, PeriodicRFF, Recipe, bubble
+from ..features import ConstantMap, FourierMap, GaussianRFF, LogDistance, MappedMap, PeriodicRFF, Recipe, bubble, mapped
 from ..features.base import FeatureMap, FeatureSum, predicted_rank
 from ..features.enrichments import enriched
 from ..features.enrichments.base import size_of
@@ -94,24 +94,35 @@ def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
     # Waves of a box that is as large as the domain.
     side = domain.side * (domain.volume / float(np.prod(domain.side))) ** (1.0 / domain.dimension)
     held = tuple(part for part in domain.parts if part in space.features.zero_parts)
+    around = _around(space.features)
+    if around is not None:
+        # Of the distance from the same place, twice as fine.
+        waves: Recipe = mapped(GaussianRFF(2 * space.n_features, 0.5 * around[1], seed=_SEED + draw), around[0])
+        return _joined(space, waves.bind(domain), np.array(space.order) + 8, begun)
     scale, most = float(side.max()), min(_FEATURES, max(_TIMES * space.frame.rank, 0.5 * _FEATURES))
     while True:
         while predicted_rank(side, scale, _FLOOR) < _FINER * aim:
             scale *= 0.97
-        waves: Recipe = _waves(space, int(_DRAWN * aim) + 20, scale, draw)
+        waves = _waves(space, int(_DRAWN * aim) + 20, scale, draw)
         extra, _ = enriched(pde, bubble(waves, held) if held else waves)
         # What the geometry asks for comes on top: with many interfaces the waves are fewer instead.
         if space.frame.rank + size_of(extra) <= most or aim <= 1.2 * space.rank:
             break
         aim, scale = 0.85 * aim, float(side.max())
     more = extra.bind(domain)
-    own, angles = without_angles(space.features)
-    n = space.rank + space.trace_rows.shape[1]
     # The rule of the space is fine enough for its own directions, also where its user chose it: crowded around a
     # source, they seem to ask for 1e4 times the points that the lines of the rule need.
-    counts, M = np.maximum(space.order, rule_order(pde, more, space.mass_floor)), space.frame.rank + more.n_features
+    return _joined(space, more, np.maximum(space.order, rule_order(pde, more, space.mass_floor)), begun)
+
+
+def _joined(space: WhitenedSpace, more: FeatureMap, counts: IntArray, begun: float) -> Twin:
+    """The directions of a space and more features as one space, with a rule of at least so many points."""
+    pde, domain = space.pde, space.pde.domain
+    own, angles = without_angles(space.features)
+    n = space.rank + space.trace_rows.shape[1]
+    M = space.frame.rank + more.n_features
     while np.prod(counts, dtype=float) < 2 * M:
-        counts += 1
+        counts = counts + 1
     with warnings.catch_warnings():
         # What concerns the twin alone is not the user's: his own space has said it, or the comparison will.
         warnings.simplefilter("ignore")
@@ -127,6 +138,20 @@ def _richer(space: WhitenedSpace, draw: int, aim: float) -> Twin:
         )
     overlap = _overlap(space, twin.frame)
     return Twin(twin, overlap, perf_counter() - begun)
+
+
+def _around(features: FeatureMap) -> tuple[LogDistance, float] | None:
+    """The distance of which all features are functions, and their length in it; None where they are of more."""
+    parts = features.parts if isinstance(features, FeatureSum) else (features,)
+    maps = [part for part in parts if not isinstance(part, ConstantMap)]
+    if (
+        len(maps) != 1
+        or not isinstance(maps[0], MappedMap)
+        or not isinstance(maps[0].forward, LogDistance)
+        or not isinstance(maps[0].inner, FourierMap)
+    ):
+        return None
+    return maps[0].forward, 1.0 / float(np.sqrt(np.square(maps[0].inner.weights).mean()))
 
 
 def _waves(space: WhitenedSpace, n: int, scale: float, draw: int) -> Recipe:
