@@ -30,6 +30,8 @@ from .recording import Folds, Recording
 TEMPER = 0.5
 #: Batches of the coarse record on which starts are compared, and of the fine one, at most.
 COARSE, FINE = 400, 6000
+#: Batches at most over which it is looked at how far predictions move with the parameters.
+SPREAD = 200
 #: The share of the record that is filtered but not counted, while the start is forgotten.
 _SKIPPED = 0.1
 #: How many prior standard deviations the search goes at most.
@@ -72,6 +74,9 @@ class Fit(Told):
         Filter passes that it took, folds counted.
     starts : tuple of float
         The objective that each start came to on the coarse record.
+    moved, moved_share : float
+        By how much predictions of left-out sensors move (rms) within what is not known of the parameters, and which
+        part of their variance that is.
     notes : tuple of str
         What should be known: bounds that were hit, directions the readings say nothing about, thinned records.
     """
@@ -84,6 +89,8 @@ class Fit(Told):
     passes: int
     starts: tuple[float, ...]
     notes: tuple[str, ...]
+    moved: float = 0.0
+    moved_share: float = 0.0
 
     def __str__(self) -> str:
         rows = [
@@ -173,6 +180,8 @@ def fit(
     theta = best[1]
     told("error bars")
     cov = search.covariance(theta)
+    about = _Search(model, thinned(fine, SPREAD, []), learn, place, coords)
+    moved, share = about.moved(theta, cov)
     before = search.data(np.zeros(p)) / search.count
     after = search.data(theta) / search.count
     found = tuple(
@@ -184,7 +193,8 @@ def fit(
     if flat:
         notes.append(f"the readings say little about {', '.join(flat)}: what is given there is mostly the prior.")
     starts_found = tuple(value / search.count for value, _ in tried)
-    return Fit(found, theta, cov, before, after, passes + search.passes, starts_found, tuple(notes))
+    passes += search.passes + about.passes
+    return Fit(found, theta, cov, before, after, passes, starts_found, tuple(notes), moved, share)
 
 
 def thinned(readings: Readings, most: int, notes: list[str]) -> Readings:
@@ -249,6 +259,24 @@ class _Search:
             options={"maxiter": most, "ftol": 1e-9, "gtol": 1e-6},
         )
         return float(found.fun) * self.count, np.asarray(found.x * s)
+
+    def moved(self, theta: FloatArray, cov: FloatArray) -> tuple[float, float]:
+        """How far predictions of left-out sensors move within the spread of the parameters, rms and as a share.
+
+        The share is one of their variance with that spread. A difference along each axis of the ellipsoid.
+        """
+        self.passes += (theta.size + 1) * len(self.folds.left_out)
+        error, variance = objective.left_out_errors(self.family.system(theta), self.record, self.folds)
+        sizes, U = np.linalg.eigh(cov)
+        squares = np.zeros_like(error)
+        for axis in (U * np.sqrt(np.maximum(sizes, 0.0))).T:
+            ahead = objective.left_out_errors(self.family.system(theta + axis), self.record, self.folds)[0]
+            squares += np.square(ahead - error)
+        there = np.isfinite(squares)
+        if not there.any():
+            return 0.0, 0.0
+        size, own = float(squares[there].mean()), float(variance[there].mean())
+        return math.sqrt(size), size / (own + size)
 
     def covariance(self, theta: FloatArray) -> FloatArray:
         """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.

@@ -89,6 +89,16 @@ def block_scores(system: System, record: Recording, folds: Folds, blocks: int) -
     return scores
 
 
+def left_out_errors(system: System, record: Recording, folds: Folds) -> tuple[FloatArray, FloatArray]:
+    """Errors and variances of what each left-out sensor read, (T, n); NaN before ``folds.skip``."""
+    _check(system, record, folds)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        found = recursion.left_out_errors(system, discretise(system, record.gaps), record, folds.left_out)
+    for table in found:
+        table[: folds.skip] = np.nan
+    return found
+
+
 def _counted(system: System, record: Recording, folds: Folds) -> Counted:
     """The folds that count, that of nobody left out first."""
     _check(system, record, folds)

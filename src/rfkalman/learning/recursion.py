@@ -101,6 +101,21 @@ def zero(system: System, steps: Steps) -> Adjoint:
     return Adjoint(Steps(*map(np.zeros_like, steps)), *rest)
 
 
+def left_out_errors(
+    system: System, steps: Steps, record: Recording, left_out: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Errors and variances of readings (T, n) in the fold that leaves their sensor out; NaN where there is none."""
+    K, found = len(left_out), np.full((2, *record.y.shape), np.nan)
+    some = _Recursion(system, steps, record, Counted(left_out, np.zeros(K), np.ones(K), [0, record.n_batches]))
+    fold, here = np.argmax(left_out, axis=0), np.flatnonzero(left_out.any(axis=0))
+    m, P = (np.repeat(a[None], K, axis=0) for a in (system.m0, system.P0))
+    for t in range(record.n_batches):
+        m, P, batch = some.forward(t, m, P)
+        rows = here[some.finite[t, here]]
+        found[0, t, rows], found[1, t, rows] = batch.error[fold[rows], rows], batch.spread[fold[rows], rows]
+    return found[0], found[1]
+
+
 def chunk_length(T: int) -> int:
     """Batches between the beliefs that are kept."""
     return math.isqrt(T) + 1
@@ -129,6 +144,8 @@ class _Batch(NamedTuple):
     q: FloatArray  # (K, n, n), a column per sensor left out
     a: FloatArray  # (K, n), derivatives by the error of its prediction
     b: FloatArray  # (K, n), and by the variance
+    error: FloatArray  # (K, n), of the predictions of those left out
+    spread: FloatArray  # (K, n), their variances
 
 
 class _Recursion:
@@ -223,7 +240,7 @@ class _Recursion:
         self.contributions[t] = -sum(float(w @ part) for w, part in ((evidence, density), (score, scores)) if w.any())
         a = score[:, None] * error / spread
         b = 0.5 * score[:, None] * scored * (1.0 / spread - (error / spread) ** 2)
-        batch = _Batch(before, m, P, inverse, e, gain_t, q, a, b)
+        batch = _Batch(before, m, P, inverse, e, gain_t, q, a, b, error, spread)
         m = m + np.einsum("kij,ki->kj", W, e)
         return m, 0.5 * (ahead + ahead.transpose(0, 2, 1)), batch
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -19,6 +20,9 @@ from .schedule import readings_of
 from .schema import Layers
 from .section import Key, dotted
 from .units import split
+
+#: The spread of the parameters is counted from this part of the variance of left-out predictions on: 1 % of their std.
+_MATTERS = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -131,6 +135,7 @@ def fit_problem(
                 p = own[min(k, len(own) - 1)]
                 changed[at] = _written(number * p.factor, unit)
                 values[dotted(at)] = _described(p, number, unit)
+    notes = _widened(setup, found, changed)
     fitted = stated.with_values(changed)
     after = fitted.build(readings)
     scores = []
@@ -138,7 +143,23 @@ def fit_problem(
         same = readings_of(made, readings, since_ns=since_ns, until_ns=until_ns)
         loo = leave_one_out(made.model, same, coords=coords).scores()
         scores.append({} if loo is None else _scores(loo))
-    return FittedProblem(fitted, found, values, scores[0], scores[1])
+    return FittedProblem(fitted, replace(found, notes=(*found.notes, *notes)), values, scores[0], scores[1])
+
+
+def _widened(setup: Setup, found: Fit, changed: dict[Key, Any]) -> list[str]:
+    """What is not known of the parameters, in what a new place departs by: added where it matters, and said."""
+    unit = setup.labels.unit
+    what = (
+        f"what is not known of these values moves predictions at places without a sensor by {found.moved:.2g} {unit} "
+        f"(rms), {100 * found.moved_share:.1f} % of their variance"
+    )
+    if found.moved_share < _MATTERS:
+        return [f"{what}: too little to count."]
+    stated = 0.0 if setup.model.sensor is None else setup.model.sensor.place
+    place = stated * next((p.factor for p in found.parameters if p.name == "place"), 1.0)
+    wider = math.hypot(place, found.moved)
+    changed["sensors", "place_std"] = _rounded(wider)
+    return [f"{what}: sensors.place_std, {place:.3g} {unit}, is {wider:.3g} {unit} with it."]
 
 
 def _scores(found: Scores) -> dict[str, Any]:
