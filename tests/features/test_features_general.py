@@ -29,6 +29,7 @@ from rfkalman.features import (
     TanhNetwork,
     bubble,
     log_axis,
+    log_distance,
     log_radius,
     mapped,
     patches,
@@ -139,6 +140,7 @@ def families() -> dict[str, tuple[Recipe, Domain]]:
         "patches-brick": (patches(DirichletSine(3), (2, 1, 2)), BRICK),
         "log-axis": (mapped(RFF, log_axis(1, -1.0, 0.2)), BOX),
         "log-radius": (bubble(mapped(RFF, log_radius([0.9, -2.2], 0.3))), DISK),
+        "log-distance": (mapped(RFF, log_distance([0.9, -2.2], 0.3)) + Constant(), DISK),
     }
 
 
@@ -236,8 +238,8 @@ def restated(recipe: Recipe, shift: np.ndarray, factor: float) -> Recipe:
             changes[entry.name] = (factor * np.array(value)).tolist()
     if hasattr(recipe, "forward"):
         own = recipe.forward
-        if own.kind == "log-radius":
-            place = log_radius((factor * np.array(own.centre) + shift).tolist(), factor * own.scale)
+        if own.kind in ("log-radius", "log-distance"):
+            place = type(own)((factor * np.array(own.centre) + shift).tolist(), factor * own.scale)
         else:
             place = log_axis(own.axis, factor * own.origin + shift[own.axis], factor * own.scale)
         # Length scales count in the mapped coordinates, which have no unit here.
@@ -1000,6 +1002,9 @@ def test_maps_may_change_the_number_of_coordinates():
         (log_radius([0.0, 0.0], 0.5), BOX),
         (log_radius([5.0, 0.0], 0.5), BOX),
         (log_radius([0.5, 1.2, -3.0], 0.3), BRICK),
+        (log_distance([2.3, 0.2], 0.1), BOX),
+        (log_distance([5.0, 0.0], 0.5), BOX),
+        (log_distance([0.5, 1.2, -3.0], 0.3), BRICK),
     ],
     ids=str,
 )

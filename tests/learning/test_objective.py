@@ -14,7 +14,7 @@ from tests.learning.worlds import fields, routes, world
 from rfkalman.core.errors import PrecisionWarning, ShapeError, ValueRangeError
 from rfkalman.core.linalg import psd_root
 from rfkalman.filters import kalman
-from rfkalman.learning.objective import value, value_and_gradient
+from rfkalman.learning.objective import left_out_errors, value, value_and_gradient
 from rfkalman.learning.recording import Folds, Recording, System
 from rfkalman.learning.steps import Steps, adjoint, discretise
 from rfkalman.statespace.values import Gaussian, LinearStep, Observation
@@ -190,3 +190,16 @@ def test_shapes_that_do_not_fit_are_named():
 def _rest(r, m):
     """m0, P0, H, C, R and extra of a system that nobody reads."""
     return np.zeros(r), np.eye(r), np.zeros((1, r)), np.zeros((1, m)), np.ones(1), np.zeros(1)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_left_out_errors_give_the_score_that_is_counted(kind):
+    """Two routes to one number: the score of the folds, and the log densities of their errors; exact, so 1e-12."""
+    system, record, folds = world(**kind)
+    folds = replace(folds, left_out=np.eye(record.n_sensors, dtype=bool), evidence_weight=0.0, score_weight=1.0)
+    error, variance = left_out_errors(system, record, folds)
+    there = np.isfinite(record.y)
+    there[: folds.skip] = False
+    assert_allclose(np.isfinite(error), there)
+    scores = 0.5 * (np.log(2.0 * np.pi * variance) + error**2 / variance)[there]
+    assert_allclose(scores.sum(), value(system, record, folds), rtol=1e-12)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from ..core.checks import FloatArray, as_count
@@ -21,6 +21,7 @@ from ..core.errors import ValueRangeError
 from ..core.show import Shown, Told
 from ..diagnostics.readings import Readings
 from ..model.model import Model
+from ..model.sensors import points, stack
 from ..statespace.values import half_width
 from . import objective
 from .family import Family, Learn, family_of, folds_of
@@ -30,8 +31,8 @@ from .recording import Folds, Recording
 TEMPER = 0.5
 #: Batches of the coarse record on which starts are compared, and of the fine one, at most.
 COARSE, FINE = 400, 6000
-#: Batches at most over which it is looked at how far predictions move with the parameters.
-SPREAD = 200
+#: Batches at most over which it is looked at how far predictions move with the parameters, and places.
+SPREAD, _BETWEEN = 200, 16
 #: The share of the record that is filtered but not counted, while the start is forgotten.
 _SKIPPED = 0.1
 #: How many prior standard deviations the search goes at most.
@@ -51,7 +52,7 @@ class Parameter(Shown):
     low: float  #: of its 90 % interval, as factors too
     high: float
     prior_stds_away: float
-    at_bound: bool
+    at_bound: bool  #: whether it ran to the end of the search, and so stays as it was stated
     learnt: bool  #: whether the readings made it: its error bar is well below the prior's
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,8 +76,8 @@ class Fit(Told):
     starts : tuple of float
         The objective that each start came to on the coarse record.
     moved, moved_share : float
-        By how much predictions of left-out sensors move (rms) within what is not known of the parameters, and which
-        part of their variance that is.
+        By how much predictions at places between the sensors move (rms, at the middle of such places) within what is
+        not known of the parameters, and which part of their variance that is.
     notes : tuple of str
         What should be known: bounds that were hit, directions the readings say nothing about, thinned records.
     """
@@ -96,7 +97,7 @@ class Fit(Told):
         rows = [
             f"  {p.name}: x {p.factor:.3g} ({p.low:.3g} to {p.high:.3g})"
             + ("" if p.learnt else ", not learnt: the prior made it")
-            + (", at the end of the search" if p.at_bound else "")
+            + (", ran to the end of the search" if p.at_bound else "")
             for p in self.parameters
         ]
         head = f"score per reading {-self.before:.4f} -> {-self.after:.4f}, in {self.passes} filter passes"
@@ -177,23 +178,34 @@ def fit(
         search = _Search(model, fine, learn, place, coords)
         best = search.best(best[1], 60)
         passes += search.passes
+    # What runs to the end of the search is not what the readings say: it stays as it was stated, and others follow.
+    ran = search.at_end(best[1])
+    if ran.any():
+        told("without what ran away")
+        best = search.best(np.where(ran, 0.0, best[1]), 60, ran)
     theta = best[1]
     told("error bars")
-    cov = search.covariance(theta)
-    about = _Search(model, thinned(fine, SPREAD, []), learn, place, coords)
-    moved, share = about.moved(theta, cov)
+    cov = search.covariance(theta, ran)
+    moved, share = (
+        (0.0, 0.0) if coords is None else _moved(model, thinned(fine, SPREAD, []), learn, place, coords, theta, cov)
+    )
     before = search.data(np.zeros(p)) / search.count
     after = search.data(theta) / search.count
     found = tuple(
-        _parameter(name, float(theta[k]), float(cov[k, k]), float(search.family.spread[k]))
+        _parameter(name, float(theta[k]), float(cov[k, k]), float(search.family.spread[k]), bool(ran[k]))
         for k, name in enumerate(search.family.names)
     )
-    notes += [f"{q.name} lies at the end of the search; is the guess in the right unit?" for q in found if q.at_bound]
-    flat = [q.name for q in found if not q.learnt]
+    notes += [
+        f"{q.name} ran to the end of the search, so it stays as it was guessed: too few sensors to tell it, a wrong "
+        "model, or a guess in another unit?"
+        for q in found
+        if q.at_bound
+    ]
+    flat = [q.name for q in found if not q.learnt and not q.at_bound]
     if flat:
         notes.append(f"the readings say little about {', '.join(flat)}: what is given there is mostly the prior.")
     starts_found = tuple(value / search.count for value, _ in tried)
-    passes += search.passes + about.passes
+    passes += search.passes + (coords is not None) * (p + 1)
     return Fit(found, theta, cov, before, after, passes, starts_found, tuple(notes), moved, share)
 
 
@@ -212,6 +224,43 @@ def thinned(readings: Readings, most: int, notes: list[str]) -> Readings:
 def _spread(readings: Readings) -> float:
     """How widely the readings of a sensor scatter, in stds of their noise: of the middle one of the sensors."""
     return max(1.0, float(np.nanmedian(np.nanstd(readings.table(), axis=0) / readings.noise_std)))
+
+
+def _moved(
+    model: Model, readings: Readings, learn: Mapping[str, Learn], place: FloatArray, coords: Any, theta: Any, cov: Any
+) -> tuple[float, float]:
+    """How far predictions between the sensors move within the spread of the parameters, and as a share of variance.
+
+    Nobody reads at these places: they are sensors that the one fold leaves out. A difference along each axis of the
+    ellipsoid.
+    """
+    x = _between(model, np.asarray(coords, dtype=np.float64), np.random.default_rng([0, *b"between"]))
+    if not len(x):
+        return 0.0, 0.0
+    n, k, table = readings.sensors.n, len(x), readings.table()
+    both = stack(readings.sensors, points(x, ids=None if readings.sensors.ids is None else [f"~{i}" for i in range(k)]))
+    noise = np.concatenate([readings.noise_std, np.full(k, np.median(readings.noise_std))])
+    wide = Readings.of(both, readings.times, np.hstack([table, np.zeros((len(table), k))]), noise)
+    own = np.concatenate([place, np.full(k, np.median(place))])
+    family, record = family_of(model, wide, learn, place_std=own)
+    folds = Folds((np.arange(n + k) >= n)[None], skip=len(table) // 10)
+    sizes, U = np.linalg.eigh(cov)
+    error, variance = objective.left_out_errors(family.system(theta), record, folds)
+    squares = np.zeros_like(error)
+    for axis in (U * np.sqrt(np.maximum(sizes, 0.0))).T:
+        squares += np.square(objective.left_out_errors(family.system(theta + axis), record, folds)[0] - error)
+    size, its = (np.nanmean(part[folds.skip :, n:], axis=0) for part in (squares, variance))
+    return math.sqrt(float(np.median(size))), float(np.median(size / (size + its)))
+
+
+def _between(model: Model, x: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Some places between each of the sensors and one near it, within the domain."""
+    near = np.argsort(np.square(x[:, None] - x).sum(axis=2), axis=1)[:, 1 : 2 + x.shape[1]]
+    first = rng.integers(len(x), size=_BETWEEN)
+    found = x[first] + rng.uniform(0.3, 0.7, (_BETWEEN, 1)) * (
+        x[near[first, rng.integers(near.shape[1], size=_BETWEEN)]] - x[first]
+    )
+    return np.asarray(found[model.space.pde.domain.contains(found)])
 
 
 class _Search:
@@ -242,9 +291,14 @@ class _Search:
         gradient = self.family.by_parameter(theta, found.gradient) + scaled / self.family.spread
         return found.value + 0.5 * float(scaled @ scaled), gradient
 
-    def best(self, first: FloatArray, most: int) -> tuple[float, FloatArray]:
-        """The minimum near a start, within the reach of the search."""
+    def at_end(self, theta: FloatArray) -> NDArray[np.bool_]:
+        """Which parameters lie at the end of the search."""
+        return np.asarray(np.abs(theta) > (_REACH - 1e-3) * self.family.spread)
+
+    def best(self, first: FloatArray, most: int, stays: NDArray[np.bool_] | None = None) -> tuple[float, FloatArray]:
+        """The minimum near a start, within the reach of the search; what ``stays`` is not moved."""
         s = self.family.spread
+        limits = [(-_REACH, _REACH) if stays is None or not stays[k] else (first[k] / s[k],) * 2 for k in range(s.size)]
 
         def scaled(x: FloatArray) -> tuple[float, FloatArray]:
             value, gradient = self(x * s)
@@ -255,33 +309,15 @@ class _Search:
             np.clip(first / s, -_REACH, _REACH),
             jac=True,
             method="L-BFGS-B",
-            bounds=[(-_REACH, _REACH)] * s.size,
+            bounds=limits,
             options={"maxiter": most, "ftol": 1e-9, "gtol": 1e-6},
         )
         return float(found.fun) * self.count, np.asarray(found.x * s)
 
-    def moved(self, theta: FloatArray, cov: FloatArray) -> tuple[float, float]:
-        """How far predictions of left-out sensors move within the spread of the parameters, rms and as a share.
-
-        The share is one of their variance with that spread. A difference along each axis of the ellipsoid.
-        """
-        self.passes += (theta.size + 1) * len(self.folds.left_out)
-        error, variance = objective.left_out_errors(self.family.system(theta), self.record, self.folds)
-        sizes, U = np.linalg.eigh(cov)
-        squares = np.zeros_like(error)
-        for axis in (U * np.sqrt(np.maximum(sizes, 0.0))).T:
-            ahead = objective.left_out_errors(self.family.system(theta + axis), self.record, self.folds)[0]
-            squares += np.square(ahead - error)
-        there = np.isfinite(squares)
-        if not there.any():
-            return 0.0, 0.0
-        size, own = float(squares[there].mean()), float(variance[there].mean())
-        return math.sqrt(size), size / (own + size)
-
-    def covariance(self, theta: FloatArray) -> FloatArray:
+    def covariance(self, theta: FloatArray, stayed: NDArray[np.bool_]) -> FloatArray:
         """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.
 
-        Without readings it is the prior.
+        Without readings, and of what ``stayed`` as it was, it is the prior.
         """
         s, p = self.family.spread, theta.size
         H = np.empty((p, p))
@@ -295,12 +331,15 @@ class _Search:
         prior = np.diag(1.0 / np.square(s))
         middle = scores.T @ scores * _BLOCKS / (_BLOCKS - 1) + prior
         # A direction in which the objective bends less than the prior alone has no minimum there: the prior's bend.
+        apart = stayed[:, None] != stayed
+        H[apart] = middle[apart] = 0.0
+        H[stayed, stayed] = middle[stayed, stayed] = prior[stayed, stayed]
         values, U = np.linalg.eigh(H * np.outer(s, s))
         inverse = np.outer(s, s) * ((U / np.maximum(values, 1.0)) @ U.T)
         return np.asarray(inverse @ middle @ inverse)
 
 
-def _parameter(name: str, theta: float, variance: float, spread: float) -> Parameter:
+def _parameter(name: str, theta: float, variance: float, spread: float, ran: bool) -> Parameter:
     std = min(math.sqrt(variance), spread)
     half = half_width(0.9) * std
     return Parameter(
@@ -309,6 +348,6 @@ def _parameter(name: str, theta: float, variance: float, spread: float) -> Param
         math.exp(theta - half),
         math.exp(theta + half),
         theta / spread,
-        abs(theta) > (_REACH - 1e-3) * spread,
+        ran,
         std < _LEARNT * spread,
     )

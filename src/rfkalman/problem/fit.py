@@ -150,7 +150,7 @@ def _widened(setup: Setup, found: Fit, changed: dict[Key, Any]) -> list[str]:
     """What is not known of the parameters, in what a new place departs by: added where it matters, and said."""
     unit = setup.labels.unit
     what = (
-        f"what is not known of these values moves predictions at places without a sensor by {found.moved:.2g} {unit} "
+        f"what is not known of these values moves predictions between the sensors by {found.moved:.2g} {unit} "
         f"(rms), {100 * found.moved_share:.1f} % of their variance"
     )
     if found.moved_share < _MATTERS:
