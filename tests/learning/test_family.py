@@ -137,7 +137,8 @@ RIVER = {
 def test_reaches_stds_and_memories_are_those_of_the_model_built_with_them(readings):
     """The space is the same, and so are motions, noises and starts of unknowns: to rounding for stds and memories.
 
-    What the space holds of a law at another reach it takes from another twin: to 5 % (the control: as stated, it is off by more than 20 %).
+    What the space holds of a law at another reach it takes from another twin: to 5 % (the control: as stated it is off
+    by more than 20 %).
     """
     made, _ = family_of(river(), readings, {name: Learn(2.0) for name in RIVER})
     other = family_of(river(0.8, 1.0, 0.6, 0.42, 0.6, 2.4), readings, {"noise": Learn()})[0].system(np.zeros(1))

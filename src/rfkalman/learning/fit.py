@@ -24,6 +24,7 @@ from ..model.model import Model
 from ..statespace.values import half_width
 from . import objective
 from .family import Family, Learn, family_of, folds_of
+from .profile import LIKE, rises
 from .recording import Folds, Recording
 
 #: What evidence and leave-one-out score count each: together they count each reading about twice.
@@ -36,8 +37,11 @@ _SKIPPED = 0.1
 _REACH = 5.0
 #: Blocks of time whose scores give the error bars.
 _BLOCKS = 12
-#: A parameter is learnt where its error bar is at most this part of its prior's.
-_LEARNT = 0.6
+#: A parameter is learnt where its error bar is at most this part of its prior's, or where it lies so many prior
+#: standard deviations from the guess: the prior alone would have stayed there.
+_LEARNT, _FAR = 0.6, 2.0
+#: The profile of so many parameters costs about what the search costs.
+_PROFILED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,7 +54,7 @@ class Parameter(Shown):
     high: float
     prior_stds_away: float
     at_bound: bool
-    learnt: bool  #: whether the readings made it: its error bar is well below the prior's
+    learnt: bool  #: whether the readings made it: its error bar is well below the prior's, or it is far from the guess
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -73,7 +77,12 @@ class Fit(Told):
     starts : tuple of float
         The objective that each start came to on the coarse record.
     notes : tuple of str
-        What should be known: bounds that were hit, directions the readings say nothing about, thinned records.
+        What should be known: bounds that were hit, directions the readings say nothing about, intervals that are rough,
+        thinned records.
+    skipped : int
+        Batches at the beginning that were filtered but not counted.
+    tempering : float
+        What evidence and leave-one-out score count each.
     """
 
     parameters: tuple[Parameter, ...]
@@ -84,6 +93,17 @@ class Fit(Told):
     passes: int
     starts: tuple[float, ...]
     notes: tuple[str, ...]
+    skipped: int = 0
+    tempering: float = TEMPER
+
+    @property
+    def how(self) -> str:
+        """How the readings were counted, and what it cost."""
+        skipped = f"the first {self.skipped} batches are filtered but not counted; " if self.skipped else ""
+        return (
+            f"evidence and the score of each sensor predicted by all others count {self.tempering:g} each, because "
+            f"together they count every reading about twice; {skipped}{self.passes} filter passes"
+        )
 
     def __str__(self) -> str:
         rows = [
@@ -92,7 +112,7 @@ class Fit(Told):
             + (", at the end of the search" if p.at_bound else "")
             for p in self.parameters
         ]
-        head = f"score per reading {-self.before:.4f} -> {-self.after:.4f}, in {self.passes} filter passes"
+        head = f"score per reading {-self.before:.4f} -> {-self.after:.4f}; {self.how}"
         return "\n".join([head, *rows, *(f"  {note}" for note in self.notes)])
 
 
@@ -106,6 +126,7 @@ def fit(
     starts: int = 3,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> Fit:
     """Learn factors on what a model states from readings.
 
@@ -125,6 +146,10 @@ def fit(
         Searches from different values, the first from what is stated; the best goes on.
     seed : int
         Of the other starts.
+    progress : callable, optional
+        Told what is done.
+    called : mapping of str to str, optional
+        What notes call a parameter, where that is not its name.
 
     Examples
     --------
@@ -149,7 +174,7 @@ def fit(
     fine = thinned(readings, FINE, notes)
     coarse = thinned(fine, COARSE, [])
     rng = np.random.default_rng([as_count("seed", seed, 0), *b"learning"])
-    search = _Search(model, coarse, learn, place, coords)
+    rough = search = _Search(model, coarse, learn, place, coords)
     p = len(search.family.names)
     tried = []
     for k in range(as_count("starts", starts)):
@@ -160,8 +185,7 @@ def fit(
             first[search.family.names.index("noise")] = math.log(_spread(coarse))
         told(f"start {k + 1} of {starts}")
         tried.append(search.best(first, 25))
-    passes = search.passes
-    best = min(tried, key=lambda found: found[0])
+    best = lowest = min(tried, key=lambda found: found[0])
     near = sum(found[0] < best[0] + 0.01 * max(1.0, abs(best[0])) for found in tried)
     if starts > 1 and near == 1 and np.abs(best[1]).max() > 0:
         notes.append("the starts came to different ends; the best of them was taken. More --starts may find a better.")
@@ -169,22 +193,43 @@ def fit(
         told("all readings")
         search = _Search(model, fine, learn, place, coords)
         best = search.best(best[1], 60)
-        passes += search.passes
     theta = best[1]
     told("error bars")
-    cov = search.covariance(theta)
+    bend = search.bend(theta)
+    cov = search.covariance(theta, bend)
     before = search.data(np.zeros(p)) / search.count
     after = search.data(theta) / search.count
     found = tuple(
         _parameter(name, float(theta[k]), float(cov[k, k]), float(search.family.spread[k]))
         for k, name in enumerate(search.family.names)
     )
-    notes += [f"{q.name} lies at the end of the search; is the guess in the right unit?" for q in found if q.at_bound]
-    flat = [q.name for q in found if not q.learnt]
+    shown = {q.name: (called or {}).get(q.name, q.name) for q in found}
+    notes += [
+        f"the readings pull {shown[q.name]} beyond what the guess allows; is the guess in the right unit, or the model "
+        "wrong?"
+        for q in found
+        if q.at_bound
+    ]
+    flat = [shown[q.name] for q in found if not q.learnt]
     if flat:
         notes.append(f"the readings say little about {', '.join(flat)}: what is given there is mostly the prior.")
-    starts_found = tuple(value / search.count for value, _ in tried)
-    return Fit(found, theta, cov, before, after, passes + search.passes, starts_found, tuple(notes))
+    if p > _PROFILED:
+        notes.append(f"of more than {_PROFILED} parameters the intervals are not held against the objective's profile.")
+    else:
+        told("profiles")
+        # The coarse record has the shape, at a small part of the cost.
+        asked = [math.log(q.high / q.low) / 2.0 if q.learnt and not q.at_bound else math.nan for q in found]
+        risen = rough.rises(lowest, bend if search is rough else rough.bend(lowest[1]), np.array(asked))
+        for q, ends in zip(found, risen.tolist(), strict=True):
+            if any(end < LIKE[0] or end > LIKE[1] for end in ends):
+                times = " and ".join(f"{end:.2g}" for end in ends if math.isfinite(end))
+                notes.append(
+                    f"the objective is not a parabola around {shown[q.name]} (at the ends of its interval it rises by "
+                    f"{times} times what its curvature says): its interval is rough."
+                )
+    starts_found = tuple(value / rough.count for value, _ in tried)
+    passes = search.passes + (0 if search is rough else rough.passes)
+    return Fit(found, theta, cov, before, after, passes, starts_found, tuple(notes), search.folds.skip)
 
 
 def thinned(readings: Readings, most: int, notes: list[str]) -> Readings:
@@ -250,26 +295,39 @@ class _Search:
         )
         return float(found.fun) * self.count, np.asarray(found.x * s)
 
-    def covariance(self, theta: FloatArray) -> FloatArray:
-        """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.
-
-        Without readings it is the prior.
-        """
+    def bend(self, theta: FloatArray) -> FloatArray:
+        """The curvature of the objective, (p, p), in prior standard deviations."""
         s, p = self.family.spread, theta.size
         H = np.empty((p, p))
         for k in range(p):
             step = 1e-3 * s[k] * np.eye(p)[k]
-            H[k] = (self(theta + step)[1] - self(theta - step)[1]) / (2e-3 * s[k])
-        H = 0.5 * (H + H.T)
+            H[k] = (self(theta + step)[1] - self(theta - step)[1]) * s / 2e-3
+        # A direction in which the objective bends less than the prior alone has no minimum there: the prior's bend.
+        values, U = np.linalg.eigh(0.5 * (H + H.T))
+        return np.asarray((U * np.maximum(values, 1.0)) @ U.T)
+
+    def covariance(self, theta: FloatArray, bend: FloatArray) -> FloatArray:
+        """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.
+
+        Without readings it is the prior.
+        """
+        s = self.family.spread
         blocks = objective.block_scores(self.family.system(theta), self.record, self.folds, _BLOCKS)
         self.passes += 3 * (_BLOCKS + 1) // 2 * (len(self.folds.left_out) + 1)
-        scores = np.stack([self.family.by_parameter(theta, by) for by in blocks])
-        prior = np.diag(1.0 / np.square(s))
-        middle = scores.T @ scores * _BLOCKS / (_BLOCKS - 1) + prior
-        # A direction in which the objective bends less than the prior alone has no minimum there: the prior's bend.
-        values, U = np.linalg.eigh(H * np.outer(s, s))
-        inverse = np.outer(s, s) * ((U / np.maximum(values, 1.0)) @ U.T)
-        return np.asarray(inverse @ middle @ inverse)
+        scores = s * np.stack([self.family.by_parameter(theta, by) for by in blocks])
+        middle = scores.T @ scores * _BLOCKS / (_BLOCKS - 1) + np.eye(s.size)
+        inverse = np.linalg.inv(bend)
+        return np.asarray(np.outer(s, s) * (inverse @ middle @ inverse))
+
+    def rises(self, lowest: tuple[float, FloatArray], bend: FloatArray, half: FloatArray) -> FloatArray:
+        """How the objective rises at the ends of intervals (logarithms) around its minimum, over what it should."""
+        s = self.family.spread
+
+        def scaled(x: FloatArray) -> tuple[float, FloatArray]:
+            value, gradient = self(x * s)
+            return value, gradient * s
+
+        return rises(scaled, lowest[0], lowest[1] / s, bend, half / s, _REACH)
 
 
 def _parameter(name: str, theta: float, variance: float, spread: float) -> Parameter:
@@ -282,5 +340,5 @@ def _parameter(name: str, theta: float, variance: float, spread: float) -> Param
         math.exp(theta + half),
         theta / spread,
         abs(theta) > (_REACH - 1e-3) * spread,
-        std < _LEARNT * spread,
+        std < _LEARNT * spread or abs(theta) > _FAR * spread,
     )
