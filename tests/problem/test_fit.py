@@ -164,12 +164,12 @@ def test_reaches_and_unknowns_with_a_memory_are_learnt_under_their_keys():
         Problem.from_dict(tables)
 
 
-def plate(diffusion, **domain):
+def plate(diffusion):
     """Sensors in a square, with readings of anything."""
     rng = np.random.default_rng(0)
     places = {f"s{k}": x for k, x in enumerate(rng.uniform(0.1, 0.9, (6, 2)).tolist())}
     problem = Problem(
-        domain={"kind": "box", "lower": [0.0, 0.0], "upper": [1.0, 1.0]} | domain,
+        domain={"kind": "box", "lower": [0.0, 0.0], "upper": [1.0, 1.0]},
         physics={"diffusion": diffusion, "process_noise": {"change": 0.5, "reach": 0.6}},
         prior={"std": 1.0, "reach": 0.6},
         features={"max_rank": 24},
@@ -181,8 +181,26 @@ def plate(diffusion, **domain):
     return problem, dict(zip(("time", "sensor_id", "value"), map(list, zip(*rows, strict=True)), strict=True))
 
 
-def test_a_diffusion_by_region_has_a_value_for_each(tmp_path):
-    """Inside and outside of a box, and regions of a mesh: all of them or none, with one factor."""
+def test_a_diffusion_by_region_of_a_mesh_has_a_value_for_each(tmp_path):
+    meshio = pytest.importorskip("meshio")
+    physical = [np.array([1, 2])]
+    meshio.Mesh(
+        np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=float),
+        [("triangle", [[0, 1, 2], [0, 2, 3]])],
+        cell_data={"gmsh:physical": physical, "gmsh:geometrical": physical},
+        field_data={"steel": np.array([1, 2]), "brick": np.array([2, 2])},
+    ).write(tmp_path / "wall.msh", file_format="gmsh22", binary=False)
+    each = {"guess": 0.02, "factor": 2}
+    problem, data = plate(each)
+    tables = problem.as_dict() | {"domain": {"kind": "mesh", "file": "wall.msh", "file_unit": "m", "axes": ["x", "y"]}}
+    tables["physics"]["diffusion"] = {"regions": {"steel": each, "*": each}}
+    found = fit_problem(Problem.from_dict(tables, folder=tmp_path), data, starts=1)
+    assert set(found.values) == {"physics.diffusion.regions.steel", 'physics.diffusion.regions."*"'}
+    assert not found.problem.learnt
+
+
+def test_a_diffusion_by_part_has_a_value_for_each():
+    """Inside and outside of a box: both or none, with one factor."""
     box = {"lower": [0.3, 0.3], "upper": [0.6, 0.6]}
     each = {"guess": 0.02, "factor": 2}
     problem, data = plate(box | {"inside": each, "outside": each})
