@@ -9,6 +9,8 @@ import rfkalman as rk
 from rfkalman.diagnostics import Readings
 from rfkalman.learning import Learn, fit
 from rfkalman.learning.family import family_of
+from rfkalman.learning.fit import _parameter, _Search
+from rfkalman.learning.profile import LIKE, rises
 from rfkalman.learning.steps import discretise
 
 PLACES = np.array([[0.1], [0.3], [0.55], [0.9]])
@@ -90,3 +92,45 @@ def test_one_sensor_is_too_few_and_nothing_to_learn_is_said(model):
         fit(model, readings.without([1, 2, 3]), LEARN)
     with pytest.raises(rk.RFKalmanError, match="learn names nothing"):
         fit(model, readings, {})
+
+
+def test_a_parabola_rises_as_it_bends_and_what_is_not_one_does_not():
+    """Exact for a quadratic with correlated parameters, else against a fine search over the other parameter.
+
+    An end that rises as it should is taken where one Newton step of the others leads: to a tenth.
+    """
+    H = np.array([[2.0, 0.9], [0.9, 1.0]])
+    half = np.array([1.0, 2.0])
+    bowl = rises(lambda x: (0.5 * float(x @ H @ x), H @ x), 0.0, np.zeros(2), H, half, 5.0)
+    np.testing.assert_allclose(bowl, 1.0, rtol=1e-12)
+
+    def skewed(x):
+        y = x[0] + 0.5 * np.sin(x[1])
+        value = np.exp(-3.5 * y) + 3.5 * y - 1.0 + 0.5 * x[1] ** 2
+        by = 3.5 - 3.5 * np.exp(-3.5 * y)
+        return float(value), np.array([by, by * 0.5 * np.cos(x[1]) + x[1]])
+
+    bend = np.array([[12.25, 6.125], [6.125, 1.0 + 12.25 / 4.0]])
+    found = rises(skewed, 0.0, np.zeros(2), bend, np.array([1.0, np.nan]), 5.0)
+    grid = np.linspace(-3.0, 3.0, 6001)
+    slow = [min(skewed(np.array([end, v]))[0] for v in grid) for end in (-1.0, 1.0)]
+    bent = 0.5 / np.linalg.inv(bend)[0, 0]
+    np.testing.assert_allclose(found[0], np.array(slow) / bent, rtol=0.1)
+    assert found[0, 0] > LIKE[1] and np.isnan(found[1]).all()
+
+
+def test_an_interval_that_the_profile_does_not_bear_out_is_said_to_be_rough(model, monkeypatch):
+    """On the readings of the model itself nothing is said; with an interval of a flat objective it is."""
+    readings = drawn(model, np.zeros(4), np.random.default_rng(5))
+    found = fit(model, readings, LEARN, starts=1)
+    assert not any("parabola" in note for note in found.notes)
+    bend = _Search.bend
+    monkeypatch.setattr(_Search, "bend", lambda self, theta: 4.0 * bend(self, theta))
+    told = fit(model, readings, LEARN, starts=1, called={"noise": "sensors.noise"}).notes
+    assert any("not a parabola around sensors.noise" in note for note in told)
+
+
+def test_what_lies_far_from_its_guess_was_made_by_the_readings():
+    """However wide its interval is: the prior alone would have stayed at the guess."""
+    near, far = (_parameter("x", theta, 1.0, 1.0) for theta in (0.5, -2.5))
+    assert not near.learnt and far.learnt

@@ -289,7 +289,7 @@ def test_misuse_is_told_in_words():
     with pytest.raises(ShapeError, match=r"candidates must have shape \(N, 1\)"):
         suggest(model, sensors, TIMES, candidates=[0.5], **told)
     with pytest.raises(ValueRangeError, match="count is 3 but there are only 2 candidates"):
-        suggest(model, sensors, TIMES, candidates=[[0.5], [0.6]], **told)
+        suggest(model, sensors, TIMES, candidates=[[0.5], [0.6]], count=3, **told)
     with pytest.raises(ValueRangeError, match="only 1 sensors to take away"):
         suggest(model, sensors, TIMES, drop=True, count=2, **told)
     with pytest.raises(ValueRangeError, match="leave them out with drop"):
@@ -322,3 +322,10 @@ def test_it_draws_itself_in_every_dimension(domain):
     assert len(suggest(model, sensors, TIMES[:2], drop=True, noise_std=0.1).plot().axes) >= 2
     with pytest.raises(ShapeError, match="axes names 4 coordinates"):
         dots.plot(axes="abcd")
+
+
+def test_of_fewer_than_three_candidates_all_are_chosen():
+    """Three is what is asked for when nothing is; only a count that was stated can be too many."""
+    model, sensors = rod(), rk.points([[0.4]])
+    found = suggest(model, sensors, TIMES, noise_std=0.1, candidates=PLACES[:2])
+    assert sorted(found.order) == [0, 1]

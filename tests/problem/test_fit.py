@@ -118,3 +118,98 @@ def test_nothing_to_learn_and_nothing_to_learn_from_are_said():
     }
     with pytest.raises(Exception, match="two sensors at least"):
         fit_problem(stated(), one)
+
+
+def test_what_the_readings_force_is_said_to_be_theirs_under_the_name_of_its_key():
+    """A guess six times too large, known to a factor of 1.2, is ten of its stds off: beyond the search."""
+    layers = {"interfaces": [0.45], "values": [{"guess": f"{v} mm2/s", "factor": 1.2} for v in (2, 0.35)]}
+    tables = stated(diffusion=layers).as_dict()
+    tables["sensors"]["noise"] = 0.05
+    found = fit_problem(Problem.from_dict(tables), world(0.03, 60), starts=1)
+    above = found.values["physics.diffusion.values[0]"]
+    assert above["at_bound"] and above["learnt"] and above["prior_stds_away"] < -4.9
+    said = str(found)
+    assert "the readings pull physics.diffusion.values[0] beyond what the guess allows" in said
+    assert not any("say little" in note and "values[0]" in note for note in found.fit.notes)
+    assert "diffusion[0]" not in said
+
+
+def test_tempering_and_what_is_skipped_are_stated():
+    found = fit_problem(stated(), world(0.03, 60), starts=1)
+    told = found.as_dict()
+    assert told["tempering"] == 0.5 and told["skipped"] == 6
+    assert "count 0.5 each" in str(found) and "the first 6 batches are filtered but not counted" in str(found)
+
+
+def test_reaches_and_unknowns_with_a_memory_are_learnt_under_their_keys():
+    """Each comes back as a number in its unit, and a reach that would drag another along is refused."""
+    tables = stated().as_dict()
+    tables["prior"]["reach"] = {"guess": "50 cm", "factor": 1.5}
+    tables["physics"]["boundary"]["x-"] = {
+        "unknown": {"mean": 10.0, "std": "auto", "process": "ou", "memory": {"guess": "20 d", "factor": 3}}
+    }
+    tables["physics"]["source_field"] = {"std": "auto", "memory": {"guess": "3 d"}, "reach": {"guess": 0.4}}
+    found = fit_problem(Problem.from_dict(tables), world(0.03, 60), starts=1)
+    field, top = "physics.source_field.", "physics.boundary.x-.unknown."
+    assert {"prior.reach", f"{field}std", f"{field}memory", f"{field}reach", f"{top}std", f"{top}memory"} < set(
+        found.values
+    )
+    assert found.values["prior.reach"]["unit"] == "cm" and found.problem.prior.reach.endswith(" cm")
+    assert not found.problem.learnt and not found.problem.scales
+    del tables["physics"]["process_noise"]["reach"]
+    with pytest.raises(ProblemError, match=r"physics\.process_noise\.reach.* is needed"):
+        fit_problem(Problem.from_dict(tables), world(0.03, 10), starts=1)
+    tables["physics"]["boundary"]["x-"]["unknown"] |= {"change": 1.0}
+    with pytest.raises(ProblemError, match="std can be learnt for process 'ou' without change"):
+        Problem.from_dict(tables)
+
+
+def plate(diffusion):
+    """Sensors in a square, with readings of anything."""
+    rng = np.random.default_rng(0)
+    places = {f"s{k}": x for k, x in enumerate(rng.uniform(0.1, 0.9, (6, 2)).tolist())}
+    problem = Problem(
+        domain={"kind": "box", "lower": [0.0, 0.0], "upper": [1.0, 1.0]},
+        physics={"diffusion": diffusion, "process_noise": {"change": 0.5, "reach": 0.6}},
+        prior={"std": 1.0, "reach": 0.6},
+        features={"max_rank": 24},
+        sensors={"table": [{"id": k, "at": x} for k, x in places.items()], "noise": 0.1},
+        time={"unit": "h"},
+        input={"time_unit": "h"},
+    )
+    rows = [(t, k, float(rng.normal())) for t in range(1, 9) for k in places]
+    return problem, dict(zip(("time", "sensor_id", "value"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def test_a_diffusion_by_region_of_a_mesh_has_a_value_for_each(tmp_path):
+    meshio = pytest.importorskip("meshio")
+    physical = [np.array([1, 2])]
+    meshio.Mesh(
+        np.array([[0, 0], [1, 0], [1, 1], [0, 1]], dtype=float),
+        [("triangle", [[0, 1, 2], [0, 2, 3]])],
+        cell_data={"gmsh:physical": physical, "gmsh:geometrical": physical},
+        field_data={"steel": np.array([1, 2]), "brick": np.array([2, 2])},
+    ).write(tmp_path / "wall.msh", file_format="gmsh22", binary=False)
+    each = {"guess": 0.02, "factor": 2}
+    problem, data = plate(each)
+    tables = problem.as_dict() | {"domain": {"kind": "mesh", "file": "wall.msh", "file_unit": "m", "axes": ["x", "y"]}}
+    tables["physics"]["diffusion"] = {"regions": {"steel": each, "*": each}}
+    found = fit_problem(Problem.from_dict(tables, folder=tmp_path), data, starts=1)
+    assert set(found.values) == {"physics.diffusion.regions.steel", 'physics.diffusion.regions."*"'}
+    assert not found.problem.learnt
+
+
+def test_a_diffusion_by_part_has_a_value_for_each():
+    """Inside and outside of a box: both or none, with one factor."""
+    box = {"lower": [0.3, 0.3], "upper": [0.6, 0.6]}
+    each = {"guess": 0.02, "factor": 2}
+    problem, data = plate(box | {"inside": each, "outside": each})
+    found = fit_problem(problem, data, starts=1)
+    assert set(found.values) == {"physics.diffusion.inside", "physics.diffusion.outside"}
+    assert isinstance(found.problem.physics.diffusion.inside, float)
+    with pytest.raises(ProblemError, match="all its parts, or of none"):
+        fit_problem(plate(box | {"inside": each, "outside": 0.02})[0], data, starts=1)
+    with pytest.raises(ProblemError, match="the same factor"):
+        fit_problem(plate(box | {"inside": each, "outside": each | {"factor": 3}})[0], data, starts=1)
+    with pytest.raises(ProblemError, match=r"inside and outside of a box, or regions of a mesh"):
+        fit_problem(plate(each | {"knots": 2})[0], data, starts=1)

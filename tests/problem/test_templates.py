@@ -78,7 +78,10 @@ def test_a_template_says_what_the_hand_written_file_says_of_the_tables(name):
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "pumping"])
 def test_a_template_states_a_reach_in_words(name):
-    """Of the prior and of the noise alike, and no length: a stranger knows how far values go together."""
+    """Of the prior and of the noise alike, and no length: a stranger knows how far values go together.
+
+    Before a pumping test nothing is drawn down, which is known, and what its equation leaves out stays.
+    """
     text = from_example(name)
     mine = Problem.from_text(filled(text, ANSWERS[name]))
     assert mine.prior.reach == mine.physics.process_noise.reach > 0.0
@@ -215,3 +218,45 @@ def test_an_example_is_copied_whole_and_never_over_something(name, tmp_path):
 def test_an_unknown_example_names_the_known_ones():
     with pytest.raises(ProblemError, match="soil, pumping, plume, city"):
         example_file("moon")
+
+
+def test_what_a_table_is_taken_for_does_not_depend_on_where_one_stands(tmp_path, monkeypatch):
+    """The name of the folder tells, also from within it; a word within another word does not."""
+    for folder, what in (("lake_buoy", "a lake"), ("Lake2", "a lake"), ("seedlings", "soil"), ("stream", "soil")):
+        (tmp_path / folder).mkdir()
+        said = tables(tmp_path / folder, "id,depth_m\na,0.1\nb,0.4\n", "time,id,temp_degC\n2024-01-01T00:00Z,a,1.0\n")
+        monkeypatch.chdir(tmp_path / folder)
+        within = problem_text("sensors.csv", "readings.csv")
+        monkeypatch.chdir(tmp_path)
+        beside = problem_text(f"{folder}/sensors.csv", f"{folder}/readings.csv")
+        assert said == within == beside and f"# Taken for {what}" in said, folder
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("with_readings", [True, False])
+def test_blanks_are_named_together_with_what_belongs_there(name, with_readings):
+    """Every marked line, each once, nothing beside them that a question mark was made of."""
+    text = from_example(name, with_readings)
+    if not to_fill_in(text):
+        return
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_text(text, folder=example_file(name).parent)
+    lines = text.splitlines()
+    assert len(caught.value.complaints) == sum(lines[number - 1].count('"?"') for number in to_fill_in(text))
+    assert all("is still to be filled in" in complaint.message for complaint in caught.value.complaints)
+    assert "not a number" not in str(caught.value) and "its value" not in str(caught.value)
+    if name == "soil":
+        said = {complaint.key: complaint.message for complaint in caught.value.complaints}
+        assert said["physics.diffusion.guess"].endswith("a diffusivity, such as '0.3 mm2/s'.")
+        assert "such as 'Europe/Berlin'" in said["time.zone"]
+
+
+def test_a_question_mark_may_stand_for_what_is_missing_in_a_table():
+    """Of readings; and what else is wrong is said beside the blanks."""
+    stated, folder = tomllib.loads(filled(from_example("plume"), ANSWERS["plume"])), example_file("plume").parent
+    stated["input"]["missing"] = ["?"]
+    assert Problem.from_dict(stated, folder=folder).input.missing == ["?"]
+    stated["prior"] |= {"mean": "?", "kind": "odd"}
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_dict(stated, folder=folder)
+    assert [complaint.key for complaint in caught.value.complaints] == ["prior.mean", "prior.kind"]

@@ -19,7 +19,8 @@ from .app import emit, progress_bar, remark, say, wants_json
 def suggest(
     problem: shared.problem_argument,
     count: Annotated[
-        int | None, typer.Option(min=1, max=100, help="How many, one after the other; 3, or 1 to drop.")
+        int | None,
+        typer.Option(min=1, max=100, help="How many, one after the other; 3 (or as many as there are), 1 to drop."),
     ] = None,
     candidates: Annotated[
         Path | None, typer.Option(help="Places (CSV with the axes as columns); the whole domain by default.")

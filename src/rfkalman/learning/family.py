@@ -7,14 +7,14 @@ from the assembled space once, and no evaluation assembles anything.
     A(theta) = A_0 + sum_j exp(w_j . theta) A_j,     and so for B, Qc, P0, R and extra.
 
 A diffusivity with knots has a piece for every place of the quadrature, whose
-exponent interpolates the parameters of the knots. A reach is no power; it moves
-the spectrum of the process noise, whose directions stay.
+exponent interpolates the parameters of the knots. A reach is no power; see
+:mod:`rfkalman.learning.reaches`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,16 +22,15 @@ import numpy as np
 
 from ..core.checks import FloatArray, as_count, as_positive, assign, frozen
 from ..core.errors import ShapeError, ValueRangeError
-from ..core.linalg import symmetrise
 from ..core.show import Shown
 from ..diagnostics.leave_one_out import fold_groups
 from ..diagnostics.readings import Readings
 from ..model.model import Model
-from ..model.priors import Sobolev
-from ..model.unknowns import BoundBlock
+from ..model.unknowns import BoundBlock, SourceField
 from ..physics.conditions import Robin, TimeSeries, Unknown
 from ..space.space import WhitenedSpace
 from ..statespace.values import Forcing
+from .reaches import Reach, law_reach, source_reach
 from .recording import Folds, Recording, System
 
 #: Distinct gaps that are kept apart; more are rounded until there are no more than so many.
@@ -59,6 +58,8 @@ class Learn(Shown):
         Linear in the logarithm of the place, too, as for a depth.
     layers : sequence of float
         For a diffusivity: interfaces along ``axis``, a value between each two of them.
+    regions : sequence of callable
+        For a diffusivity: of each part of the domain the function that is 1 in it and 0 elsewhere, at points (N, d).
 
     Examples
     --------
@@ -71,6 +72,7 @@ class Learn(Shown):
     axis: int = 0
     layers: Sequence[float] = ()
     log: bool = False
+    regions: Sequence[Callable[[FloatArray], FloatArray]] = ()
 
     def __post_init__(self) -> None:
         if not as_positive("factor", self.factor) > 1.0:
@@ -80,11 +82,13 @@ class Learn(Shown):
     @property
     def places(self) -> int:
         """How many values it has."""
-        return max(1, len(self.knots), len(self.layers) + 1 if self.layers else 1)
+        return max(1, len(self.knots), len(self.layers) + 1 if self.layers else 1, len(self.regions))
 
     def exponents(self, x: FloatArray) -> FloatArray:
         """The weight of each of its values in the logarithm at points, (N, places)."""
         s = x[:, self.axis]
+        if self.regions:
+            return np.stack([np.asarray(inside(x), dtype=np.float64) for inside in self.regions], axis=1)
         if self.layers:
             return np.eye(self.places)[np.searchsorted(np.asarray(self.layers), s, side="right")]
         if len(self.knots) < 2:
@@ -145,7 +149,7 @@ class Family(Shown):
     spread: FloatArray
     fixed: System
     pieces: dict[str, tuple[FloatArray, FloatArray]]
-    spectral: tuple[int, FloatArray, FloatArray, float, float, FloatArray] | None = None
+    reaches: tuple[Reach, ...] = ()
 
     def _summary(self) -> dict[str, object]:
         return {"parameters": self.names, "state": self.fixed.dim}
@@ -156,11 +160,8 @@ class Family(Shown):
         for name, (stack, weights) in self.pieces.items():
             if len(stack):
                 found[name] = found[name] + np.tensordot(np.exp(weights @ theta), stack, axes=1)
-        if self.spectral is not None:
-            U, shares, _, scale = self._spectrum(theta)
-            r = len(U)
-            found["Qc"] = found["Qc"].copy()
-            found["Qc"][:r, :r] += (U * (scale * shares)) @ U.T
+        for reach in self.reaches:
+            found[reach.slot] = found[reach.slot] + reach.matrix(theta)
         return System(**found)
 
     def by_parameter(self, theta: FloatArray, by: System) -> FloatArray:
@@ -170,30 +171,9 @@ class Family(Shown):
             if len(stack):
                 against = np.tensordot(stack, getattr(by, name), axes=stack.ndim - 1)
                 total += weights.T @ (np.exp(weights @ theta) * against)
-        if self.spectral is not None:
-            U, shares, slopes, scale = self._spectrum(theta)
-            r, weight = len(U), self.spectral[5]
-            diagonal = np.einsum("ik,ij,jk->k", U, by.Qc[:r, :r], U, optimize=True)
-            total += weight * scale * float(shares @ diagonal)
-            total[self.spectral[0]] += scale * float(slopes @ diagonal)
+        for reach in self.reaches:
+            total += reach.by_parameter(theta, getattr(by, reach.slot))
         return total
-
-    def _spectrum(self, theta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-        """Directions of the process noise, their shares at this reach, the slopes of these by its logarithm, and the
-        size of all.
-
-        Shares of (1 + length^2 lambda)^-s; what the space has no direction for keeps its part of the whole, so that a
-        shorter reach is not sold as a weaker noise.
-        """
-        assert self.spectral is not None
-        which, values, U, length, smoothness, weight = self.spectral
-        size = length * math.exp(float(theta[which]))
-        x = np.square(size) * values
-        raw = (1.0 + x) ** (-smoothness)
-        slope = -2.0 * smoothness * x / (1.0 + x) * raw
-        total, moved = float(raw.sum()), float(slope.sum())
-        shares = raw / total
-        return U, shares, slope / total - shares * moved / total, math.exp(float(weight @ theta))
 
 
 _SLOTS = ("A", "B", "Qc", "m0", "P0", "H", "C", "R", "extra")
@@ -211,7 +191,8 @@ def family_of(
     learn : mapping of str to Learn
         What is learnt, by name: ``diffusion``, ``capacity``, ``velocity``, ``reaction``, ``exchange PART``,
         ``strength NAME``, ``noise``, ``offset``, ``place``, ``process noise``, ``reach of process noise``,
-        ``change of NAME``, ``memory of NAME``, with the names of unknowns.
+        ``reach of prior``, ``change of NAME``, ``memory of NAME``, ``std of NAME`` (of an unknown's noise and start),
+        ``reach of NAME`` (of a source field), with the names of unknowns.
     place_std : float or (n,) array
         What a new place has beside noise and offset.
     """
@@ -243,6 +224,7 @@ def family_of(
         return found
 
     A, B, Qc, P0 = (_Pieces(np.zeros(shape)) for shape in ((n, n), (n, 0), (n, n), (n, n)))
+    slots, reaches = {"A": A, "B": B, "Qc": Qc, "P0": P0}, list[Reach]()
     inputs, pushes, lifted = _inputs(model, readings)
     m = inputs.shape[1]
     B.base = np.zeros((n, m))
@@ -276,25 +258,25 @@ def family_of(
         else:
             couple(K, weight((kind, 1.0)))
     for block, part in model.parts:
-        _block(model, block, part, weight, A, Qc, P0)
+        reaches += _block(model, block, part, weight, index, slots)
     for k, (push, parts) in enumerate(pushes):
         column = np.zeros((n, m))
         column[:r, k] = push
         B.add(column, weight(*parts, ("capacity", -1.0)))
-    own = np.zeros((n, n))
-    own[:r, :r] = model.initial.root[:r] @ model.initial.root[:r].T
-    P0.add(own, np.zeros(p))
-    spectral = None
+    laws: list[tuple[str, str, FloatArray, tuple[tuple[str, float], ...]]] = [
+        ("prior", "P0", model.initial.root[:r], ())
+    ]
     if model.process_noise is not None:
-        root = model.process_noise.root
-        law = (model._given or (None, None))[1]
-        if "reach of process noise" in learn:
-            spectral = _spectral(law, space, float(np.square(root).sum()), weight, index)
-            unused.discard("reach of process noise")
-        if spectral is None or spectral[0] < 0:
-            noise = np.zeros((n, n))
-            noise[:r, :r] = root @ root.T
-            Qc.add(noise, weight(("process noise", 2.0)))
+        laws.append(("process noise", "Qc", model.process_noise.root, (("process noise", 2.0),)))
+    for (what, slot, root, powers), given in zip(laws, model._given or (None, None), strict=False):
+        if f"reach of {what}" in index:
+            which = index[f"reach of {what}"].start
+            reaches.append(law_reach(what, slot, which, given, root, space, n, weight(*powers)))
+            unused.discard(f"reach of {what}")
+        else:
+            piece = np.zeros((n, n))
+            piece[:r, :r] = root @ root.T
+            slots[slot].add(piece, weight(*powers))
     obs = model.observe(readings.sensors, float(readings.times[-1]), noise_std=readings.noise_std)
     noise = np.square(readings.noise_std)
     missed = obs.R - np.diag(noise)
@@ -309,7 +291,7 @@ def family_of(
             f"{min(unused)!r} cannot be learnt: this model has nothing of that name (or it is zero). Unknowns are "
             f"{', '.join(b.name for b in model.blocks) or 'none'}; coefficients {', '.join(space.coefficients)}."
         )
-    slots = {"A": A, "B": B, "Qc": Qc, "P0": P0, "R": R, "extra": extra}
+    slots |= {"R": R, "extra": extra}
     closed = {name: slot.close() for name, slot in slots.items()}
     base = {name: slot.base for name, slot in slots.items()}
     if all(_is_diagonal(matrix) for matrix in (base["A"], *closed["A"][0])):
@@ -318,7 +300,7 @@ def family_of(
     C = np.zeros((readings.sensors.n, m))
     fixed = System(m0=model.initial.mean, H=obs.H, C=C, **base)
     spread = np.array([math.log(how.factor) for how in learn.values() for _ in range(how.places)])
-    made = Family(tuple(names), frozen(spread), fixed, closed, spectral)
+    made = Family(tuple(names), frozen(spread), fixed, closed, tuple(reaches))
     return made, _recording(model, readings, inputs)
 
 
@@ -366,21 +348,41 @@ def _by_place(model: Model, how: Learn, K: FloatArray) -> list[tuple[FloatArray,
     return found
 
 
-def _block(model: Model, block: BoundBlock, part: slice, weight: Any, A: _Pieces, Qc: _Pieces, P0: _Pieces) -> None:
-    """An unknown: its own motion, its noise, its start, and how it pushes the field."""
-    n, r, name = model.dim, model.space.rank, block.name
-    own, noise, first, push = (np.zeros((n, n)) for _ in range(4))
-    own[part, part] = block.drift
-    noise[part, part] = block.noise_root @ block.noise_root.T
-    first[part, part] = block.initial_root @ block.initial_root.T
-    offset = (("offset", 2.0),) if block.sensors else ()
-    A.add(own, weight((f"memory of {name}", -1.0)))
-    Qc.add(noise, weight((f"change of {name}", 2.0), (f"memory of {name}", -1.0), *offset))
-    P0.add(first, weight(*offset))
+def _block(
+    model: Model, block: BoundBlock, part: slice, weight: Any, index: Mapping[str, slice], slots: Mapping[str, _Pieces]
+) -> list[Reach]:
+    """An unknown: its own motion, its noise, its start, and how it pushes the field; what its reach moves."""
+    n, r, name, found = model.dim, model.space.rank, block.name, list[Reach]()
+    # Cycles keep their period, their memory and their size: only they turn.
+    turning = np.zeros(n, dtype=np.bool_)
+    turning[part] = (block.drift * block.drift.T < 0.0).any(axis=1)
+    reach, memory = f"reach of {name}", (f"memory of {name}", -1.0)
+    std = (f"std of {name}", 2.0), *((("offset", 2.0),) if block.sensors else ())
+    for slot, matrix, powers in (
+        ("A", block.drift, (memory,)),
+        ("Qc", block.noise_root @ block.noise_root.T, ((f"change of {name}", 2.0), memory, *std)),
+        ("P0", block.initial_root @ block.initial_root.T, std),
+    ):
+        piece = np.zeros((n, n))
+        piece[part, part] = matrix
+        if slot != "A" and reach in index:
+            stated = model._given[2] if model._given else ()
+            given = next((given for given in stated if getattr(given, "name", "") == name), None)
+            if not isinstance(given, SourceField):
+                raise ValueRangeError(f"the {reach} cannot be learnt; that of a source field can.")
+            root = np.sqrt(np.diag(np.diagonal(piece)))
+            exponents = weight((reach, 0.0), *powers)
+            found.append(source_reach(slot, index[reach].start, given, block, part, root, model.space, exponents))
+        else:
+            cycles = np.where(np.outer(turning, turning), piece, 0.0)
+            slots[slot].add(cycles, weight())
+            slots[slot].add(piece - cycles, weight(*powers))
+    push = np.zeros((n, n))
     if block.push is not None and block.readout is None:
         push[:r, part] = block.push
         exchange = isinstance(model.space.pde.conditions.get(name), Robin)
-        A.add(push, weight(("capacity", -1.0), *(((f"exchange {name}", 1.0),) if exchange else ())))
+        slots["A"].add(push, weight(("capacity", -1.0), *(((f"exchange {name}", 1.0),) if exchange else ())))
+    return found
 
 
 #: How an input pushes the coefficients, and the parameters that its push grows with.
@@ -434,26 +436,6 @@ def _inputs(model: Model, readings: Readings) -> tuple[FloatArray, list[Push], i
 def _stiffness(space: WhitenedSpace) -> FloatArray:
     """The operator in the frame of the space, all terms together."""
     return sum((term.value * term.matrix for term in space.terms), np.zeros_like(space.terms[0].matrix))
-
-
-def _spectral(
-    law: Any, space: Any, variance: float, weight: Any, index: Mapping[str, slice]
-) -> tuple[int, FloatArray, FloatArray, float, float, FloatArray]:
-    """The process noise by directions of the gradient form, for a reach that is learnt."""
-    if not isinstance(law, Sobolev):
-        raise ValueRangeError("the reach of the process noise can be learnt only where it is a Sobolev law.")
-    values, U = np.linalg.eigh(symmetrise(space.gradient_form))
-    values = np.maximum(values, 0.0)
-    exponent = weight(("process noise", 2.0))
-    exponent = np.asarray(exponent, dtype=np.float64)
-    return (
-        index["reach of process noise"].start,
-        values,
-        U * math.sqrt(variance),
-        law.length_in(space.dimension),
-        law.smoothness,
-        exponent,
-    )
 
 
 def _recording(model: Model, readings: Readings, inputs: FloatArray) -> Recording:

@@ -25,6 +25,7 @@ from ..model.sensors import points, stack
 from ..statespace.values import half_width
 from . import objective
 from .family import Family, Learn, family_of, folds_of
+from .profile import LIKE, rises
 from .recording import Folds, Recording
 
 #: What evidence and leave-one-out score count each: together they count each reading about twice.
@@ -37,10 +38,15 @@ SPREAD, _BETWEEN = 200, 16
 _SKIPPED = 0.1
 #: How many prior standard deviations the search goes at most.
 _REACH = 5.0
+#: What is pulled to the end of the search is let go there if all blocks of time together pull so many stds of theirs.
+_PULLED = 4.0
 #: Blocks of time whose scores give the error bars.
 _BLOCKS = 12
-#: A parameter is learnt where its error bar is at most this part of its prior's.
-_LEARNT = 0.6
+#: A parameter is learnt where its error bar is at most this part of its prior's, or where it lies so many prior
+#: standard deviations from the guess: the prior alone would have stayed there.
+_LEARNT, _FAR = 0.6, 2.0
+#: The profile of so many parameters costs about what the search costs.
+_PROFILED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -53,7 +59,7 @@ class Parameter(Shown):
     high: float
     prior_stds_away: float
     at_bound: bool  #: whether it ran to the end of the search, and so stays as it was stated
-    learnt: bool  #: whether the readings made it: its error bar is well below the prior's
+    learnt: bool  #: whether the readings made it: its error bar is well below the prior's, or it is far from the guess
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -75,11 +81,16 @@ class Fit(Told):
         Filter passes that it took, folds counted.
     starts : tuple of float
         The objective that each start came to on the coarse record.
+    notes : tuple of str
+        What should be known: bounds that were hit, directions the readings say nothing about, intervals that are rough,
+        thinned records.
+    skipped : int
+        Batches at the beginning that were filtered but not counted.
     moved, moved_share : float
         By how much predictions at places between the sensors move (rms, at the middle of such places) within what is
         not known of the parameters, and which part of their variance that is.
-    notes : tuple of str
-        What should be known: bounds that were hit, directions the readings say nothing about, thinned records.
+    tempering : float
+        What evidence and leave-one-out score count each.
     """
 
     parameters: tuple[Parameter, ...]
@@ -90,8 +101,19 @@ class Fit(Told):
     passes: int
     starts: tuple[float, ...]
     notes: tuple[str, ...]
+    skipped: int = 0
     moved: float = 0.0
     moved_share: float = 0.0
+    tempering: float = TEMPER
+
+    @property
+    def how(self) -> str:
+        """How the readings were counted, and what it cost."""
+        skipped = f"the first {self.skipped} batches are filtered but not counted; " if self.skipped else ""
+        return (
+            f"evidence and the score of each sensor predicted by all others count {self.tempering:g} each, because "
+            f"together they count every reading about twice; {skipped}{self.passes} filter passes"
+        )
 
     def __str__(self) -> str:
         rows = [
@@ -100,7 +122,7 @@ class Fit(Told):
             + (", ran to the end of the search" if p.at_bound else "")
             for p in self.parameters
         ]
-        head = f"score per reading {-self.before:.4f} -> {-self.after:.4f}, in {self.passes} filter passes"
+        head = f"score per reading {-self.before:.4f} -> {-self.after:.4f}; {self.how}"
         return "\n".join([head, *rows, *(f"  {note}" for note in self.notes)])
 
 
@@ -114,6 +136,7 @@ def fit(
     starts: int = 3,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> Fit:
     """Learn factors on what a model states from readings.
 
@@ -133,6 +156,10 @@ def fit(
         Searches from different values, the first from what is stated; the best goes on.
     seed : int
         Of the other starts.
+    progress : callable, optional
+        Told what is done.
+    called : mapping of str to str, optional
+        What notes call a parameter, where that is not its name.
 
     Examples
     --------
@@ -157,7 +184,7 @@ def fit(
     fine = thinned(readings, FINE, notes)
     coarse = thinned(fine, COARSE, [])
     rng = np.random.default_rng([as_count("seed", seed, 0), *b"learning"])
-    search = _Search(model, coarse, learn, place, coords)
+    rough = search = _Search(model, coarse, learn, place, coords)
     p = len(search.family.names)
     tried = []
     for k in range(as_count("starts", starts)):
@@ -168,8 +195,7 @@ def fit(
             first[search.family.names.index("noise")] = math.log(_spread(coarse))
         told(f"start {k + 1} of {starts}")
         tried.append(search.best(first, 25))
-    passes = search.passes
-    best = min(tried, key=lambda found: found[0])
+    best = lowest = min(tried, key=lambda found: found[0])
     near = sum(found[0] < best[0] + 0.01 * max(1.0, abs(best[0])) for found in tried)
     if starts > 1 and near == 1 and np.abs(best[1]).max() > 0:
         notes.append("the starts came to different ends; the best of them was taken. More --starts may find a better.")
@@ -177,36 +203,64 @@ def fit(
         told("all readings")
         search = _Search(model, fine, learn, place, coords)
         best = search.best(best[1], 60)
-        passes += search.passes
-    # What runs to the end of the search is not what the readings say: it stays as it was stated, and others follow.
-    ran = search.at_end(best[1])
+    ran = at_end = search.at_end(best[1])
     if ran.any():
+        # Unless all stretches of time pull it there, it stays as it was stated, and others follow.
         told("without what ran away")
-        best = search.best(np.where(ran, 0.0, best[1]), 60, ran)
+        stayed = search.best(np.where(ran, 0.0, best[1]), 60, ran)
+        ran = ran & (search.pulls(stayed[1]) < _PULLED)
+        if (ran == at_end).all():
+            best = stayed
+        elif ran.any():
+            best = search.best(np.where(ran, 0.0, best[1]), 60, ran)
     theta = best[1]
     told("error bars")
-    cov = search.covariance(theta, ran)
-    moved, share = (
-        (0.0, 0.0) if coords is None else _moved(model, thinned(fine, SPREAD, []), learn, place, coords, theta, cov)
-    )
+    bend = search.bend(theta, ran)
+    cov = search.covariance(theta, bend, ran)
+    moved = share = 0.0
+    if coords is not None:
+        moved, share = _moved(model, thinned(fine, SPREAD, []), learn, place, coords, theta, cov)
     before = search.data(np.zeros(p)) / search.count
     after = search.data(theta) / search.count
     found = tuple(
-        _parameter(name, float(theta[k]), float(cov[k, k]), float(search.family.spread[k]), bool(ran[k]))
+        _parameter(name, float(theta[k]), float(cov[k, k]), float(search.family.spread[k]), bool(at_end[k]))
         for k, name in enumerate(search.family.names)
     )
-    notes += [
-        f"{q.name} ran to the end of the search, so it stays as it was guessed: too few sensors to tell it, a wrong "
-        "model, or a guess in another unit?"
-        for q in found
-        if q.at_bound
-    ]
-    flat = [q.name for q in found if not q.learnt and not q.at_bound]
+    shown = {q.name: (called or {}).get(q.name, q.name) for q in found}
+    for q, stays in zip(found, ran.tolist(), strict=True):
+        if stays:
+            notes.append(
+                f"{shown[q.name]} ran to the end of the search, but not all stretches of time pull it there, so it stays "
+                "as it was guessed: too few sensors to tell it, or a model that cannot be right?"
+            )
+        elif q.at_bound:
+            notes.append(
+                f"the readings pull {shown[q.name]} beyond what the guess allows; is the guess in the right unit, or the "
+                "model wrong?"
+            )
+    flat = [shown[q.name] for q in found if not q.learnt and not q.at_bound]
     if flat:
         notes.append(f"the readings say little about {', '.join(flat)}: what is given there is mostly the prior.")
-    starts_found = tuple(value / search.count for value, _ in tried)
-    passes += search.passes + (coords is not None) * (p + 1)
-    return Fit(found, theta, cov, before, after, passes, starts_found, tuple(notes), moved, share)
+    if p > _PROFILED:
+        notes.append(f"of more than {_PROFILED} parameters the intervals are not held against the objective's profile.")
+    else:
+        told("profiles")
+        # The coarse record has the shape, at a small part of the cost.
+        asked = [math.log(q.high / q.low) / 2.0 if q.learnt and not q.at_bound else math.nan for q in found]
+        risen = rough.rises(
+            lowest, bend if search is rough and not ran.any() else rough.bend(lowest[1]), np.array(asked)
+        )
+        for q, ends in zip(found, risen.tolist(), strict=True):
+            if any(end < LIKE[0] or end > LIKE[1] for end in ends):
+                times = " and ".join(f"{end:.2g}" for end in ends if math.isfinite(end))
+                notes.append(
+                    f"the objective is not a parabola around {shown[q.name]} (at the ends of its interval it rises by "
+                    f"{times} times what its curvature says): its interval is rough."
+                )
+    starts_found = tuple(value / rough.count for value, _ in tried)
+    passes = search.passes + (0 if search is rough else rough.passes) + (coords is not None) * (p + 1)
+    skipped = search.folds.skip
+    return Fit(found, theta, cov, before, after, passes, starts_found, tuple(notes), skipped, moved, share)
 
 
 def thinned(readings: Readings, most: int, notes: list[str]) -> Readings:
@@ -295,6 +349,18 @@ class _Search:
         """Which parameters lie at the end of the search."""
         return np.asarray(np.abs(theta) > (_REACH - 1e-3) * self.family.spread)
 
+    def pulls(self, theta: FloatArray) -> FloatArray:
+        """How hard the readings pull each parameter, (p,): the sum of the scores of blocks of time over its std."""
+        scores = self.scores(theta)
+        spread = math.sqrt(len(scores)) * scores.std(axis=0, ddof=1)
+        return np.asarray(np.abs(scores.sum(axis=0)) / np.maximum(spread, 1e-300))
+
+    def scores(self, theta: FloatArray) -> FloatArray:
+        """The gradient of the objective by the parameters, of each block of time, (blocks, p)."""
+        blocks = objective.block_scores(self.family.system(theta), self.record, self.folds, _BLOCKS)
+        self.passes += 3 * (_BLOCKS + 1) // 2 * (len(self.folds.left_out) + 1)
+        return np.stack([self.family.by_parameter(theta, by) for by in blocks])
+
     def best(self, first: FloatArray, most: int, stays: NDArray[np.bool_] | None = None) -> tuple[float, FloatArray]:
         """The minimum near a start, within the reach of the search; what ``stays`` is not moved."""
         s = self.family.spread
@@ -314,29 +380,40 @@ class _Search:
         )
         return float(found.fun) * self.count, np.asarray(found.x * s)
 
-    def covariance(self, theta: FloatArray, stayed: NDArray[np.bool_]) -> FloatArray:
-        """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.
-
-        Without readings, and of what ``stayed`` as it was, it is the prior.
-        """
+    def bend(self, theta: FloatArray, stayed: NDArray[np.bool_] | None = None) -> FloatArray:
+        """The curvature of the objective, (p, p), in prior standard deviations; of what ``stayed``, the prior's."""
         s, p = self.family.spread, theta.size
         H = np.empty((p, p))
         for k in range(p):
             step = 1e-3 * s[k] * np.eye(p)[k]
-            H[k] = (self(theta + step)[1] - self(theta - step)[1]) / (2e-3 * s[k])
-        H = 0.5 * (H + H.T)
-        blocks = objective.block_scores(self.family.system(theta), self.record, self.folds, _BLOCKS)
-        self.passes += 3 * (_BLOCKS + 1) // 2 * (len(self.folds.left_out) + 1)
-        scores = np.stack([self.family.by_parameter(theta, by) for by in blocks])
-        prior = np.diag(1.0 / np.square(s))
-        middle = scores.T @ scores * _BLOCKS / (_BLOCKS - 1) + prior
+            H[k] = (self(theta + step)[1] - self(theta - step)[1]) * s / 2e-3
+        if stayed is not None:
+            H[stayed[:, None] | stayed] = 0.0
         # A direction in which the objective bends less than the prior alone has no minimum there: the prior's bend.
-        apart = stayed[:, None] != stayed
-        H[apart] = middle[apart] = 0.0
-        H[stayed, stayed] = middle[stayed, stayed] = prior[stayed, stayed]
-        values, U = np.linalg.eigh(H * np.outer(s, s))
-        inverse = np.outer(s, s) * ((U / np.maximum(values, 1.0)) @ U.T)
-        return np.asarray(inverse @ middle @ inverse)
+        values, U = np.linalg.eigh(0.5 * (H + H.T))
+        return np.asarray((U * np.maximum(values, 1.0)) @ U.T)
+
+    def covariance(self, theta: FloatArray, bend: FloatArray, stayed: NDArray[np.bool_]) -> FloatArray:
+        """Sandwich: the curvature on both sides, between them the scores of blocks of time and the prior.
+
+        Without readings, and of what ``stayed`` as it was, it is the prior.
+        """
+        s = self.family.spread
+        scores = s * self.scores(theta)
+        scores[:, stayed] = 0.0
+        middle = scores.T @ scores * _BLOCKS / (_BLOCKS - 1) + np.eye(s.size)
+        inverse = np.linalg.inv(bend)
+        return np.asarray(np.outer(s, s) * (inverse @ middle @ inverse))
+
+    def rises(self, lowest: tuple[float, FloatArray], bend: FloatArray, half: FloatArray) -> FloatArray:
+        """How the objective rises at the ends of intervals (logarithms) around its minimum, over what it should."""
+        s = self.family.spread
+
+        def scaled(x: FloatArray) -> tuple[float, FloatArray]:
+            value, gradient = self(x * s)
+            return value, gradient * s
+
+        return rises(scaled, lowest[0], lowest[1] / s, bend, half / s, _REACH)
 
 
 def _parameter(name: str, theta: float, variance: float, spread: float, ran: bool) -> Parameter:
@@ -349,5 +426,5 @@ def _parameter(name: str, theta: float, variance: float, spread: float, ran: boo
         math.exp(theta + half),
         theta / spread,
         ran,
-        std < _LEARNT * spread,
+        std < _LEARNT * spread or abs(theta) > _FAR * spread,
     )

@@ -199,7 +199,7 @@ def suggest(
     candidates : (C, d) array_like, optional
         Places for a new sensor; by default about 200, 600 or 1000 all over the domain (1-D, 2-D, 3-D).
     count : int, optional
-        How many; 3 by default, 1 when dropping.
+        How many; 3 by default (fewer where there are fewer candidates), 1 when dropping.
     drop : bool
         Take sensors away instead.
     new_noise_std : float, optional
@@ -235,7 +235,7 @@ def suggest(
     else:
         places = cells if candidates is None else as_points("candidates", candidates, domain.dimension)
         require_inside(domain, places, "candidates")
-    n = as_count("count", (1 if drop else 3) if count is None else count)
+    n = as_count("count", (1 if drop else max(1, min(3, len(places)))) if count is None else count)
     if n > len(places):
         what = f"only {len(places)} sensors to take away" if drop else f"only {len(places)} candidates"
         raise ValueRangeError(f"count is {n} but there are {what}; ask for fewer.")

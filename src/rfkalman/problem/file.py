@@ -35,7 +35,7 @@ from .schema import (
     TimeSection,
 )
 from .section import LIMITS, Key, Learnt, Section, dotted, must
-from .units import LARGEST, Units
+from .units import DIMENSIONS, LARGEST, Units
 
 if TYPE_CHECKING:
     from ..io.timestamps import Time
@@ -61,6 +61,22 @@ _SENTENCES = {
 
 #: Keys that came after the first stores, by section, and that have a value where a file is silent about them.
 _LATER = {"features": ("held", "enrich"), "sensors": ("hold_out",)}
+#: What `init` writes where nobody but the user knows.
+BLANK = "?"
+#: What belongs where it is no quantity, by the last name of the key.
+_WANTED = {
+    "unit": "a unit, such as 'degC', 'm' or 'ug/l'",
+    "capacity": "a storage coefficient or a heat capacity, such as 0.001",
+    "zone": "the zone of times that carry none, such as 'Europe/Berlin' or 'UTC'",
+    "start": "the date at which the prior holds, such as '2024-03-04T00:00'",
+    "time_unit": "what numbers in the time column count: 's', 'min', 'h' or 'd'",
+    "dates": "'day first', 'month first' or 'year first'",
+    "sensor": "the id of a sensor",
+    "exclude": "the id of a sensor, or nothing: []",
+    "hold_out": "the id of a sensor, or nothing: []",
+    "where": "the value of that column in the lines that are meant",
+    "files": "the name of a table of readings, such as 'readings.csv'",
+}
 _PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 #: A key, or the name of a table, with more parts than any key of a problem has.
 _MANY_PARTS = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{LIMITS['key_parts']},}}+")
@@ -116,8 +132,11 @@ class Problem(Shown, Section):
             sections = _readable(tables)
         conversion = _Conversion(sections)
         complaints += conversion.complaints
-        if complaints:
-            raise ProblemError([*complaints, *_wrong_with_files(sections, complaints, place[0])], place[1])
+        blanks = [*_blanks(tables, conversion)]
+        if complaints or blanks:
+            complaints += _wrong_with_files(sections, complaints, place[0])
+            # What is said of a question mark is that it stands there still.
+            raise ProblemError([*blanks, *(c for c in complaints if repr(BLANK) not in c.message)], place[1])
         (self._folder, self._file), self._conversion = place, conversion
 
     def _summary(self) -> dict[str, object]:
@@ -423,6 +442,8 @@ class _Conversion:
         self.learnt: dict[Key, Learning] = {}
         #: Scales that the readings are asked for, and their kinds.
         self.scales: dict[Key, str] = {}
+        #: Quantities that are still to be filled in, and their kinds.
+        self.blanks: dict[Key, str] = {}
         self._wrong = {"length", "time", "field", "capacity"}
         given: dict[str, Any] = {"dimension": sections["domain"].dimension} if "domain" in sections else {}
         for name, section, key in (
@@ -454,6 +475,9 @@ class _Conversion:
     def _converted(self, at: Key, value: Any, kind: str) -> Any:
         """A quantity as a number; NaN, of which nothing more is said, where that is not possible."""
         key, units = dotted(at), self.units
+        if isinstance(value, str) and value.strip() == BLANK and kind in DIMENSIONS:
+            self.blanks[at] = kind
+            return math.nan
         unit = {"length": units.length_factor, "time": units.nanoseconds, "field": units.affine}
         if isinstance(value, Learnt):
             number = math.nan
@@ -491,6 +515,26 @@ SECTIONS: dict[str, TypeAdapter[Any]] = {
     for name, hint in get_type_hints(Problem, include_extras=True).items()
     if name in Problem.model_fields and name not in ("version", "title")
 }
+
+
+def _blanks(value: Any, conversion: _Conversion, at: Key = ()) -> Iterator[Complaint]:
+    """Question marks that wait for an answer, each with what belongs there."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            # Tables of readings may have question marks for what is missing.
+            if (*at, key) not in (("title",), ("input", "missing")):
+                yield from _blanks(entry, conversion, (*at, str(key)))
+    elif isinstance(value, (list, tuple)):
+        for i, entry in enumerate(value):
+            yield from _blanks(entry, conversion, (*at, i))
+    elif isinstance(value, str) and value.strip() == BLANK:
+        kind = conversion.blanks.get(at[:-1] if at[-1] == "guess" else at)
+        names = [part for part in at if part != "guess" and isinstance(part, str)]
+        wanted = _WANTED.get(names[-1], _WANTED.get(names[-2], "its value") if len(names) > 1 else "its value")
+        if kind is not None:
+            example = conversion.units.example(kind)
+            wanted = DIMENSIONS[kind].name + (f", such as {example!r}" if example else "")
+        yield Complaint(dotted(at), f"is still to be filled in (the line is marked FILL IN): {wanted}.")
 
 
 def _beyond_numbers(value: Any, at: Key = ()) -> Iterator[Complaint]:

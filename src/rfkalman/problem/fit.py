@@ -14,10 +14,11 @@ from ..core.show import Told
 from ..diagnostics import Scores, leave_one_out
 from ..job import Setup
 from ..learning import Fit, Learn, fit
+from ..physics.coefficients import inclusion
 from .file import Problem
 from .learnt import Learning, learning_name
 from .schedule import readings_of
-from .schema import Layers
+from .schema import Inclusion, Layers, Profile, Regions
 from .section import Key, dotted
 from .units import split
 
@@ -53,6 +54,9 @@ class FittedProblem(Told):
             "before": self.before,
             "after": self.after,
             "passes": self.fit.passes,
+            "tempering": self.fit.tempering,
+            "skipped": self.fit.skipped,
+            "how": self.fit.how,
             "starts": list(self.fit.starts),
             "notes": list(self.fit.notes),
         }
@@ -62,7 +66,7 @@ class FittedProblem(Told):
         for key, found in self.values.items():
             unit = f" {found['unit']}" if found["unit"] else ""
             tail = "" if found["learnt"] else "; the prior made it, it is not learnt"
-            tail += "; at the end of the search" if found["at_bound"] else ""
+            tail += "; it ran to the end of the search" if found["at_bound"] else ""
             rows.append(
                 f"  {key} = {found['value']:.4g}{unit} ({found['low']:.3g} to {found['high']:.3g}), "
                 f"{found['prior_stds_away']:+.1f} prior stds from the guess{tail}"
@@ -73,8 +77,14 @@ class FittedProblem(Told):
             for when, scores in (("before", self.before), ("after", self.after))
             if scores
         ]
-        head = f"learnt from each sensor predicted by all others, in {self.fit.passes} filter passes"
-        return "\n".join([head, *(f"  {text}" for text in said), *rows, *(f"  {note}" for note in self.fit.notes)])
+        return "\n".join(
+            [
+                f"learnt: {self.fit.how}",
+                *(f"  {text}" for text in said),
+                *rows,
+                *(f"  {note}" for note in self.fit.notes),
+            ]
+        )
 
 
 def fit_problem(
@@ -114,12 +124,23 @@ def fit_problem(
         raise problem.error("input", "no reading can be used within the time that is asked for.")
     used = np.flatnonzero(setup.sensors.used)
     coords, place = setup.sensors.coords[used], _place(setup, used)
-    learn = {name: how for name, (how, _) in _names(stated, setup, learnt).items()}
-    found = fit(setup.model, record, learn, place_std=place, coords=coords, starts=starts, seed=seed, progress=progress)
+    names = _names(stated, setup, learnt)
+    learn, called = {name: how for name, (how, _) in names.items()}, dict[str, str]()
+    for name, (how, keys) in names.items():
+        each = [name] if how.places == 1 else [f"{name}[{k}]" for k in range(how.places)]
+        shared = " and ".join(map(dotted, keys))
+        called |= {
+            parameter: dotted(keys[k]) if len(keys) == how.places else f"{shared}{parameter.removeprefix(name)}"
+            for k, parameter in enumerate(each)
+        }
+    found = fit(
+        setup.model, record, learn, place_std=place, coords=coords, starts=starts, seed=seed, progress=progress,
+        called=called,
+    )  # fmt: skip
     factors = {p.name: p for p in found.parameters}
     changed: dict[Key, Any] = {}
     values: dict[str, dict[str, Any]] = {}
-    for name, (how, keys) in _names(stated, setup, learnt).items():
+    for name, (how, keys) in names.items():
         own = [factors[name]] if how.places == 1 else [factors[f"{name}[{k}]"] for k in range(how.places)]
         for k, at in enumerate(keys):
             written = _at(stated, at)["guess"]
@@ -191,26 +212,51 @@ def _names(stated: Problem, setup: Setup, learnt: dict[Key, Learning]) -> dict[s
             if how.knots > 1:
                 found[full] = _profile(stated, setup, at, how), [at]
                 continue
-            if "values" in at:
-                given = stated.physics.diffusion
-                if not isinstance(given, Layers):
-                    raise stated.error(dotted(at), "only the values of layers can be learnt one by one.")
-                interfaces = stated.converted.physics.diffusion.interfaces  # type: ignore[union-attr]
+            if len(at) > 2:
                 keys = [*found[full][1], at] if full in found else [at]
-                found[full] = Learn(how.factor, layers=interfaces), keys
+                if full in found and found[full][0].factor != how.factor:
+                    raise stated.error(dotted(at), "give the diffusion of all parts the same factor.")
+                found[full] = _by_part(stated, setup, at, how), keys
                 continue
         keys = [*found[full][1], at] if full in found else [at]
         found[full] = Learn(how.factor), keys
-    how_many = found.get("diffusion")
-    if how_many is not None and how_many[0].layers and len(how_many[1]) != how_many[0].places:
-        raise stated.error("physics.diffusion.values", "learn the values of all layers, or of none.")
+    whole = found.get("diffusion")
+    if whole is not None and len(whole[1][0]) > 2 and whole[0].places != len(whole[1]):
+        raise stated.error("physics.diffusion", "learn the values of all its parts, or of none.")
+    if "reach of prior" in found:
+        for name in ("process_noise", "source_field"):
+            section = getattr(stated.physics, name)
+            if section is not None and section.reach is None and section.length is None:
+                text = "is needed where that of the prior is learnt: by default it is that one, and would move with it."
+                raise stated.error(f"physics.{name}.reach", text)
     return found
+
+
+def _by_part(stated: Problem, setup: Setup, at: Key, how: Learning) -> Learn:
+    """The parts of a diffusion, each with a value of its own."""
+    given: Any = stated.converted.physics.diffusion
+    axis = given.axis if isinstance(given, Layers | Profile) else 0
+    axis = stated.axes.index(axis) if isinstance(axis, str) else axis
+    if isinstance(given, Layers):
+        return Learn(how.factor, layers=given.interfaces, axis=axis)
+    if isinstance(given, Inclusion):
+        box = given.lower, given.upper
+        return Learn(how.factor, regions=[inclusion(*box, 1.0, 0.0), inclusion(*box, 0.0, 1.0)])
+    if isinstance(given, Regions):
+        mesh: Any = setup.space.pde.domain
+        return Learn(
+            how.factor, regions=[mesh.by_region({k: float(k == name) for k in given.regions}) for name in given.regions]
+        )
+    if isinstance(given, Profile) and given.log:
+        return Learn(how.factor, knots=given.knots, axis=axis)
+    raise stated.error(dotted(at), "values at knots can be learnt where their logarithm is interpolated: log = true.")
 
 
 def _profile(stated: Problem, setup: Setup, at: Key, how: Learning) -> Learn:
     """Knots from the first sensor to the last, evenly in the logarithm of the depth where there is one."""
     if setup.space.dimension != 1:
-        raise stated.error(f"{dotted(at)}.knots", "knots are for a line; in the plane learn one value, or regions.")
+        text = "are for a line; in the plane learn one value, or inside and outside of a box, or regions of a mesh."
+        raise stated.error(f"{dotted(at)}.knots", text)
     x = np.sort(setup.sensors.coords[setup.sensors.used, 0])
     domain = setup.space.pde.domain
     low, high = float(x[0]), float(x[-1])

@@ -60,6 +60,10 @@ def _scale(problem: Problem, at: Key, readings: Readings, coords: FloatArray) ->
     if last in ("reach", "length"):
         reach = min(2.0 * _spacing(coords), float(np.ptp(coords, axis=0).max()) / 3.0 or 1.0)
         return reach * (reach_per_length(problem.dimension, 2.0) if last == "reach" else 1.0)
+    if last == "std" and at[1] == "source_field":
+        return 0.1 * liveliest
+    if last == "std" and at[1] != "sources" and "flux" not in at:
+        return 2.0 * spread
     if last == "memory":
         return 0.1 * float(np.ptp(readings.times)) or 1.0
     if last == "noise":

@@ -152,6 +152,11 @@ class UnknownValue(Section):
         for name in ("change", "per", "memory", "trend"):
             if getattr(self, name) is not None and name not in (needed, *other):
                 raise ValueError(f"{name} has no meaning for process '{self.process}'")
+        alone = self.process == "ou" and self.change is None
+        if not alone and (isinstance(self.std, Learnt) or str(self.std) == "auto"):
+            raise ValueError(
+                "std can be learnt for process 'ou' without change, which it is then; one start tells little"
+            )
         return self
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +13,16 @@ from .init import rounded
 from .units import Units
 
 _DAY = 86_400.0
-_LAKE = ("lake", "buoy", "reservoir", "pond", "see", "secchi", "thermistor chain")
-_RIVER = ("river", "stream", "chainage", "creek", "canal", "fluss", "reach km")
-_DRAWN = ("drawdown", "head", "piezo", "groundwater", "water level", "absenkung", "hydraulic")
+
+
+def _words(*words: str) -> re.Pattern[str]:
+    """Whole words, also of several or before a number: ``see`` is neither in ``seedlings`` nor in ``overseen``."""
+    return re.compile(rf"(?<![^\W\d_])(?:{'|'.join(words)})s?(?![^\W\d_])")
+
+
+_LAKE = _words("lake", "buoy", "reservoir", "pond", "see", "secchi", "thermistor chain")
+_RIVER = _words("river", "stream", "chainage", "creek", "canal", "fluss", "reach km")
+_DRAWN = _words("drawdown", "head", "piezo", "piezometer", "groundwater", "water level", "absenkung", "hydraulic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +65,22 @@ def situation_of(
     path : Path
         Of the table of sensors: names of folders and files tell, too.
     """
-    words = " ".join([title, name, path.parent.name, path.stem, *sensors["axes"]]).lower().replace("_", " ")
+    # Resolved: a table in the working directory lies in a folder with a name, too.
+    place = path.resolve()
+    words = " ".join([title, name, place.parent.name, place.stem, *sensors["axes"]]).lower().replace("_", " ")
     kind = _dimension_of(unit)
     d, warm = len(sensors["axes"]), kind == "[temperature]"
     accuracy = "0.2 degC" if warm and unit in ("degC", "K", "kelvin", "celsius") else ""
     shown = f"{name} in {unit}" if unit else name
     if d == 1 and sensors["from_surface"]:
-        if any(word in words for word in _LAKE):
+        if _LAKE.search(words):
             return Situation("lake", "a lake", f"{shown} by depth, and a name of it", accuracy, _cycles(readings))
         where = "soil or a borehole" if warm else "a column"
         return Situation("column", where, f"{shown} by depth", accuracy, _cycles(readings))
-    if d == 1 and (any(word in words for word in _RIVER) or sensors["axes"][0] in ("chainage", "distance")):
+    if d == 1 and (_RIVER.search(words) or sensors["axes"][0] in ("chainage", "distance")):
         memory = f"{rounded(max(20.0 * (readings or {}).get('gap', 3600.0), 600.0) / 3600.0)} h"
         return Situation("river", "a river", f"{shown} along {sensors['axes'][0]}", "", [], memory=memory)
-    if d >= 2 and kind == "[length]" and any(word in words for word in _DRAWN):
+    if d >= 2 and kind == "[length]" and _DRAWN.search(words):
         return Situation("wells", "a pumping test", f"{shown} in a plane", offset_memory="100 d")
     if d >= 2 and warm:
         metres = sensors["extent"] * (1.0 if sensors["unit"] == "m" else _metres(sensors["unit"]))
