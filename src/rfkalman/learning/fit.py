@@ -230,13 +230,13 @@ def fit(
     for q, stays in zip(found, ran.tolist(), strict=True):
         if stays:
             notes.append(
-                f"{shown[q.name]} ran to the end of the search, but not all stretches of time pull it there, so it stays "
-                "as it was guessed: too few sensors to tell it, or a model that cannot be right?"
+                f"{shown[q.name]} ran to the end of the search, but not all stretches of time pull it there, so "
+                "it stays as it was guessed: too few sensors to tell it, or a model that cannot be right?"
             )
         elif q.at_bound:
             notes.append(
-                f"the readings pull {shown[q.name]} beyond what the guess allows; is the guess in the right unit, or the "
-                "model wrong?"
+                f"the readings pull {shown[q.name]} beyond what the guess allows; is the guess in the right unit, or "
+                "the model wrong?"
             )
     flat = [shown[q.name] for q in found if not q.learnt and not q.at_bound]
     if flat:
