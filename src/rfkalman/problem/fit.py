@@ -16,7 +16,7 @@ from ..learning import Fit, Learn, fit
 from .file import Problem
 from .learnt import Learning, learning_name
 from .schedule import readings_of
-from .schema import Layers
+from .schema import Layers, LearntValue
 from .section import Key, dotted
 from .units import split
 
@@ -98,7 +98,7 @@ def fit_problem(
     """
     setup = problem.build(readings) if setup is None else setup
     stated: Problem = setup.stated
-    learnt = stated.learnt
+    learnt = stated.to_learn
     if not learnt:
         raise problem.error(
             "physics",
@@ -131,6 +131,9 @@ def fit_problem(
                 p = own[min(k, len(own) - 1)]
                 changed[at] = _written(number * p.factor, unit)
                 values[dotted(at)] = _described(p, number, unit)
+    told = {key: {name: found[name] for name in LearntValue.model_fields} for key, found in values.items()}
+    since, until = (_when(setup, float(t)) for t in record.times[[0, -1]])
+    changed["learnt",] = {"since": since, "until": until, "values": told}
     fitted = stated.with_values(changed)
     after = fitted.build(readings)
     scores = []
@@ -205,6 +208,13 @@ def _at(problem: Problem, at: Key) -> Any:
     for part in at:
         place = place[part]
     return place
+
+
+def _when(setup: Setup, t: float) -> float | str:
+    """A time as it is written in the file."""
+    if setup.clock.relative:
+        return _rounded(t)
+    return f"{np.datetime64(setup.clock.from_model(t) // 1_000_000_000, 's')}Z"
 
 
 def _rounded(x: float) -> float:
