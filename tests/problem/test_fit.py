@@ -58,7 +58,7 @@ def world(D: float, days: int = 160, seed: int = 0, noise: float = 0.05) -> dict
 def test_guesses_stand_in_the_file_and_in_the_model():
     """What is guessed is what runs until it is learnt, in the units of the problem."""
     problem = stated()
-    assert problem.learnt == {("physics", "diffusion"): Learning(0.0432, 2.0, 1)}
+    assert problem.to_learn == {("physics", "diffusion"): Learning(0.0432, 2.0, 1)}
     assert Problem.from_text(problem.to_toml()) == problem
     assert {at[-1] for at in problem.scales} == {"change", "noise"}
 
@@ -67,7 +67,7 @@ def test_scales_are_taken_from_the_readings_or_asked_for():
     with pytest.raises(ProblemError, match=r"is 'auto', but input\.files names no readings"):
         stated().build()
     setup = stated().build(world(0.03))
-    learnt = setup.stated.learnt
+    learnt = setup.stated.to_learn
     top, bottom = (learnt["physics", "boundary", part, "unknown", "change"].guess for part in ("x-", "x+"))
     assert 0.3 < top < 4.0 and bottom < 0.5 * top  # the top moves by 0.8 a day, the last probe hardly
     assert 0.0 < learnt["sensors", "noise"].guess < 0.5
@@ -92,8 +92,8 @@ def test_a_diffusivity_twice_too_large_is_forgotten():
     assert value["low"] < 0.3472 < value["high"] and value["learnt"] and not value["at_bound"]
     assert found.after["crps"] < found.before["crps"]
     # The problem that comes out is one: nothing left to learn, what was not learnt as it was.
-    assert not found.problem.learnt and not found.problem.scales
-    assert found.problem.prior == problem.prior and problem.learnt  # and the one that went in stays
+    assert not found.problem.to_learn and not found.problem.scales
+    assert found.problem.prior == problem.prior and problem.to_learn  # and the one that went in stays
     again = fit_problem(problem, data, starts=1)
     assert again.values == found.values
 

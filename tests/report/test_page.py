@@ -106,7 +106,7 @@ def test_the_same_run_gives_the_same_file(soil: tuple[RunRecord, Setup], tmp_pat
     assert first == tmp_path / "a" / "one.html"
     assert first.read_bytes() == second.read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"a", "two.html"}
-    assert told[:2] == ["May it be believed?", "The field at the last time"] and len(told) == SECTIONS == 9
+    assert told[:2] == ["May it be believed?", "The field at the last time"] and len(told) == SECTIONS == 11
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(soil: tuple[RunRecord, Setup], tmp_path: Path) -> None:

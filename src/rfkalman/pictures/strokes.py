@@ -36,6 +36,8 @@ SIGNED_SHARE = 0.1
 COVERING = 200
 #: Sensors within this share of the side are drawn as lying in a slice.
 NEAR = 0.08
+#: Sensors that take up less than this share of the longest side of a plane are shown from near.
+SMALL = 0.1
 
 
 def percent(p: float) -> str:
@@ -192,7 +194,7 @@ def named_values(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Grid(Shown):
-    """A regular grid on a line, rectangle or box cut out of the domain's box.
+    """A regular grid on a line, rectangle or box cut out of the domain's box, or of a part of that.
 
     Attributes
     ----------
@@ -236,28 +238,51 @@ class Grid(Shown):
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height in inches of an equal-aspect panel: 4 for the longest side of the domain, at least 1.4."""
-        width, height = np.maximum(4.0 * self.domain.side[list(self.running)] / self.domain.side.max(), 1.4)
+        """Width and height in inches of an equal-aspect panel: 4 for the longest side that is shown, at least 1.4."""
+        side = np.ptp(self.ends, axis=1)
+        longest = side.max() if self.domain.dimension == 2 else self.domain.side.max()
+        width, height = np.maximum(4.0 * side / longest, 1.4)
         return float(width), float(height)
 
 
-def grid_of(domain: Domain, running: Sequence[int], n: int, at: FloatArray | None = None) -> Grid:
+#: The corners of a part of a domain, lower and upper.
+Window = tuple[FloatArray, FloatArray]
+
+
+def neighbourhood(domain: Domain, places: FloatArray) -> Window | None:
+    """The part of a plane domain that is worth showing where places take up little of it; None: all of it.
+
+    Once their extent beyond them on each side, as far as the domain goes.
+    """
+    if domain.dimension != 2 or not len(places):
+        return None
+    extent = float(np.ptp(places, axis=0).max())
+    if not 0.0 < extent < SMALL * domain.side.max():
+        return None
+    low, high = places.min(axis=0) - extent, places.max(axis=0) + extent
+    return np.maximum(domain.lower, low), np.minimum(domain.upper, high)
+
+
+def grid_of(
+    domain: Domain, running: Sequence[int], n: int, at: FloatArray | None = None, window: Window | None = None
+) -> Grid:
     """A grid with n points along the longest of the running axes and equal spacing along the others."""
     chosen = list(running)
-    side = domain.side[chosen]
+    lower, upper = (domain.lower, domain.upper) if window is None else window
+    side = (upper - lower)[chosen]
     shape = np.maximum(2, np.ceil((n - 1) * side / side.max()).astype(int) + 1)
-    lines = [np.linspace(domain.lower[k], domain.upper[k], m) for k, m in zip(chosen, shape, strict=True)]
+    lines = [np.linspace(lower[k], upper[k], m) for k, m in zip(chosen, shape, strict=True)]
     point = domain.lower if at is None else at
     x = np.tile(point, (int(np.prod(shape)), 1))
     x[:, chosen] = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(len(x), -1)
     return Grid(domain, tuple(chosen), point, lines, x, np.asarray(domain.contains(x), dtype=np.bool_))
 
 
-def pictured(domain: Domain, n: int, at: FloatArray | None = None) -> list[Grid]:
+def pictured(domain: Domain, n: int, at: FloatArray | None = None, window: Window | None = None) -> list[Grid]:
     """The grids on which a field is shown: the line, the plane, or the three planes through a point of a block."""
     d = domain.dimension
     cuts: list[tuple[int, ...]] = [tuple(range(d))] if d < 3 else [(0, 1), (0, 2), (1, 2)]
-    return [grid_of(domain, running, n, at) for running in cuts]
+    return [grid_of(domain, running, n, at, window) for running in cuts]
 
 
 # -- maps --------------------------------------------------------------------------------------------------------------

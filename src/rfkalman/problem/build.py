@@ -34,6 +34,7 @@ from .schedule import readings_of
 from .schema import Physics, Series, VelocityTable
 from .section import Key, dotted, several
 from .tables import moment_ns, moments, no_sensor, read_sensors, time_series, unusable_files
+from .wells import looked_at
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -82,7 +83,7 @@ def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
     _remark_on_sensors(pde, sensors, warned)
     _remark_on_jumps(problem, pde, warned)
     low, high = problem.input.range or (-math.inf, math.inf)
-    return Setup(
+    setup = Setup(
         model=model,
         sensors=sensors,
         clock=clock,
@@ -107,6 +108,7 @@ def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
         problem=written,
         stated=stated,
     )
+    return looked_at(setup)
 
 
 def _scaled(problem: Problem, readings: Any) -> Problem:
@@ -130,8 +132,8 @@ def _scaled(problem: Problem, readings: Any) -> Problem:
 def _learnt_notes(written: Problem, stated: Problem) -> Iterator[str]:
     """Which values are guesses that could be learnt, and those that were taken from the readings."""
     for at in written.scales:
-        yield f"{dotted(at)} is left to the readings: {stated.learnt[at].guess:.3g}; `rfkalman fit` learns it."
-    guessed = [dotted(at) for at in written.learnt]
+        yield f"{dotted(at)} is left to the readings: {stated.to_learn[at].guess:.3g}; `rfkalman fit` learns it."
+    guessed = [dotted(at) for at in written.to_learn]
     if guessed:
         yield f"guesses stand for {', '.join(guessed)}; `rfkalman fit` learns them."
 

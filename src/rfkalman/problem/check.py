@@ -28,6 +28,7 @@ from ..model.sensors import NewSensor
 from .rehearse import facts, rehearse_problem, sentences
 from .schedule import DataReport, Schedule, scheduled
 from .validate import validate_part
+from .wells import walls_felt
 
 if TYPE_CHECKING:
     from .file import Problem
@@ -98,6 +99,7 @@ class CheckReport(Told):
     added: tuple[str, ...]  #: to the features, and why
     bands: dict[str, Any]  #: what the standard deviation of a reading at a new place is made of; its ``words``
     held_out: tuple[str, ...]  #: sensors that are never used
+    learnt: tuple[str, ...]  #: values that `rfkalman fit` wrote, with their intervals
     rehearsal: dict[str, Any] | None  #: of a few fields drawn from the problem; its ``words``, and what it cost
     verdict: Verdict | None  #: of a validation over a part of the readings, or of the rehearsal alone without any
 
@@ -130,6 +132,7 @@ class CheckReport(Told):
             f"removed; least, {100 * self.weakest_share:.0f} %, at {_place(self.weakest_place)})",
         ]
         lines += [f"  bands: {text}" for text in self.bands["words"]]
+        lines += [f"  learnt: {text}" for text in self.learnt]
         if self.held_out:
             lines.append(f"  held out, never used: {', '.join(self.held_out)}")
         if self.rehearsal is not None:
@@ -188,6 +191,8 @@ def check(
     schedule, data = scheduled(setup, readings, batches)
     if data is not None:
         findings += _about_data(setup, data)
+        felt = walls_felt(setup, data.last_ns)
+        findings += [] if felt is None else [warn("domain", felt)]
     if (data is None or not data.batches) and setup.clock.step_ns is None:
         text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
         findings.append(note("window", f"{text}; give readings to have their own times."))
@@ -207,6 +212,7 @@ def check(
         model=setup.model.report(),
         added=setup.space.added,
         held_out=tuple(name for name, apart in zip(setup.sensors.ids, setup.sensors.held_out, strict=True) if apart),
+        learnt=tuple(setup.problem.learnt.sentences(setup.labels.time_unit)),
         rehearsal=told,
         verdict=_verdict(setup, readings if data is not None and data.batches else None, trial),
         **_recursion(setup, schedule),

@@ -26,6 +26,7 @@ from .schema import (
     Features,
     FieldSection,
     Input,
+    LearntSection,
     Monitors,
     Output,
     Physics,
@@ -117,6 +118,7 @@ class Problem(Shown, Section):
     input: Input = Field(default_factory=lambda: Input.model_validate({}))
     monitors: Monitors = Field(default_factory=lambda: Monitors.model_validate({}))
     output: Output = Field(default_factory=lambda: Output.model_validate({}))
+    learnt: LearntSection = Field(default_factory=lambda: LearntSection.model_validate({}))
 
     _folder: Path = PrivateAttr(default_factory=Path)
     _file: str = PrivateAttr("")
@@ -208,10 +210,11 @@ class Problem(Shown, Section):
     def canonical(self) -> str:
         """Everything that decides the posterior, defaults included and keys sorted, as TOML; compare two of them.
 
-        Titles, input files, monitors and the output section are left out: they may change between runs. So are keys
-        that came later, where they have their defaults: a file that is silent about them has the form it always had.
+        Titles, input files, monitors, output and what is told of values that were learnt are left out: they may change
+        between runs. So are keys that came later, where they have their defaults: a file that is silent about them has
+        the form it always had.
         """
-        left_out: Any = {"title": True, "monitors": True, "output": True, "input": {"files"}}
+        left_out: Any = {"title": True, "monitors": True, "output": True, "learnt": True, "input": {"files"}}
         for section, names in _LATER.items():
             given = getattr(self, section)
             left_out[section] = {
@@ -262,7 +265,7 @@ class Problem(Shown, Section):
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def learnt(self) -> dict[Key, Learning]:
+    def to_learn(self) -> dict[Key, Learning]:
         """What is to be learnt, by key, without the scales that are left to the readings."""
         return dict(self._conversion.learnt)
 

@@ -18,7 +18,7 @@ from ..physics.coefficients import inclusion
 from .file import Problem
 from .learnt import Learning, learning_name
 from .schedule import readings_of
-from .schema import Inclusion, Layers, Profile, Regions
+from .schema import Inclusion, Layers, LearntValue, Profile, Regions
 from .section import Key, dotted
 from .units import split
 
@@ -112,7 +112,7 @@ def fit_problem(
     """
     setup = problem.build(readings) if setup is None else setup
     stated: Problem = setup.stated
-    learnt = stated.learnt
+    learnt = stated.to_learn
     if not learnt:
         raise problem.error(
             "physics",
@@ -157,6 +157,9 @@ def fit_problem(
                 changed[at] = _written(number * p.factor, unit)
                 values[dotted(at)] = _described(p, number, unit)
     notes = _widened(setup, found, changed)
+    told = {key: {name: found[name] for name in LearntValue.model_fields} for key, found in values.items()}
+    since, until = (_when(setup, float(t)) for t in record.times[[0, -1]])
+    changed["learnt",] = {"since": since, "until": until, "values": told}
     fitted = stated.with_values(changed)
     after = fitted.build(readings)
     scores = []
@@ -272,6 +275,13 @@ def _at(problem: Problem, at: Key) -> Any:
     for part in at:
         place = place[part]
     return place
+
+
+def _when(setup: Setup, t: float) -> float | str:
+    """A time as it is written in the file."""
+    if setup.clock.relative:
+        return _rounded(t)
+    return f"{np.datetime64(setup.clock.from_model(t) // 1_000_000_000, 's')}Z"
 
 
 def _rounded(x: float) -> float:

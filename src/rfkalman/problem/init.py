@@ -25,7 +25,7 @@ from .units import Units, spelled
 _ID = ("id", "sensor_id", "sensor", "station", "station_id", "name", "well", "probe", "node")
 _FLAT = {"x": 0, "east": 0, "easting": 0, "y": 1, "north": 1, "northing": 1}
 _UPRIGHT = ("z", "depth", "height", "elevation", "altitude")
-_ALONG = ("x", "position", "distance", "chainage", "s")
+_ALONG = ("x", "position", "distance", "chainage", "radius", "r", "s")
 _LAT, _LON = ("lat", "latitude"), ("lon", "long", "lng", "longitude")
 _OFFSET, _NOISE = ("offset", "bias"), ("noise", "std", "sigma", "error")
 _TIME = ("time", "date", "datetime", "timestamp", "t", "ts", "epoch", "unixtime", "zeit", "datum", "zeitstempel")

@@ -1015,6 +1015,33 @@ class Monitors(Section):
     )
 
 
+class LearntValue(Section):
+    """A value that readings were asked for."""
+
+    value: float
+    low: float = Field(description="Of the interval that holds it with 90 %.")
+    high: float
+    unit: str = Field("", max_length=80)
+    learnt: bool = Field(True, description="False: the prior made it, readings told little.")
+
+
+class LearntSection(Section):
+    """What `rfkalman fit` learnt, for people and reports: it decides nothing, the values stand in their own places."""
+
+    since: Moment | None = Field(None, description="The first reading that was used, and the last.")
+    until: Moment | None = None
+    values: dict[Text, LearntValue] = Field(default_factory=dict, max_length=1000)
+
+    def sentences(self, time_unit: str) -> list[str]:
+        """Each value with its interval and who made it."""
+        ends = [f"{t:g} {time_unit}" if isinstance(t, float) else t for t in (self.since, self.until)]
+        return [
+            f"{key} = {' '.join(filter(None, [f'{v.value:.3g}', v.unit]))} ({v.low:.3g} to {v.high:.3g} with 90 %), "
+            + (f"from readings from {ends[0]} to {ends[1]}" if v.learnt else "made by its prior, readings told little")
+            for key, v in self.values.items()
+        ]
+
+
 class Output(Section):
     """What is wanted."""
 

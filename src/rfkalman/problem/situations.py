@@ -22,6 +22,7 @@ def _words(*words: str) -> re.Pattern[str]:
 
 _LAKE = _words("lake", "buoy", "reservoir", "pond", "see", "secchi", "thermistor chain")
 _RIVER = _words("river", "stream", "chainage", "creek", "canal", "fluss", "reach km")
+_RADIAL = ("radius", "distance", "r", "abstand")
 _DRAWN = _words("drawdown", "head", "piezo", "piezometer", "groundwater", "water level", "absenkung", "hydraulic")
 
 
@@ -38,6 +39,7 @@ class Situation:
     reaction: float = 0.0
     memory: str = ""
     offset_memory: str = "730 d"
+    remark: str = ""  #: what would make more of the tables
 
     @property
     def is_column(self) -> bool:
@@ -77,6 +79,14 @@ def situation_of(
             return Situation("lake", "a lake", f"{shown} by depth, and a name of it", accuracy, _cycles(readings))
         where = "soil or a borehole" if warm else "a column"
         return Situation("column", where, f"{shown} by depth", accuracy, _cycles(readings))
+    if d == 1 and sensors["axes"][0] in _RADIAL and kind == "[length]" and _DRAWN.search(words):
+        column = sensors["columns"][0]
+        remark = (
+            f"{name} by {sensors['axes'][0]} is taken for a field on a line; for a pumping test write two columns x_m "
+            f"and y_m in place of {column!r}, x the distance from the well and y = 0, and a line for the well itself "
+            "with x = y = 0."
+        )
+        return Situation("field", "a field", f"{shown}, {d} axes", remark=remark)
     if d == 1 and (_RIVER.search(words) or sensors["axes"][0] in ("chainage", "distance")):
         memory = f"{rounded(max(20.0 * (readings or {}).get('gap', 3600.0), 600.0) / 3600.0)} h"
         return Situation("river", "a river", f"{shown} along {sensors['axes'][0]}", "", [], memory=memory)

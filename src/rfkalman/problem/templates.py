@@ -98,8 +98,9 @@ def problem_text(
         read = look(Path(readings), _LOOKED_AT, lambda table: guess_readings(table, found["ids"]))
     name = (read and read["quantity"]) or "field"
     unit = (read and read["unit"]) or found["noise_unit"]
+    situation = situation_of(found, read, name, unit, title, Path(sensors))
     text = _template().render(
-        situation=situation_of(found, read, name, unit, title, Path(sensors)),
+        situation=situation,
         sensors=found,
         readings=read,
         title=title or f"{name} from {len(found['ids'])} sensors",
@@ -121,6 +122,8 @@ def problem_text(
     ]
     for table in [guess["table"] for guess in (found, read) if guess is not None]:
         head += [_printable(f"{_NOTICED}{table.path.name}: {remark}") for remark in table.remarks]
+    if situation.remark:
+        head.append(_printable(f"{_NOTICED}{Path(sensors).name}: {situation.remark}"))
     return "\n".join([*head, *lines]) + "\n"
 
 

@@ -14,7 +14,8 @@ from ..core.show import Shown
 from ..domains.base import Domain
 from ..model.field import exceedance
 from ..online.readings import STATUSES, Status
-from ..pictures.strokes import AxisLabels, Grid, pictured, pretty_unit
+from ..physics.sources import Bump
+from ..pictures.strokes import AxisLabels, Grid, neighbourhood, pictured, pretty_unit
 from ..problem.validate import ProblemValidation
 from ..runs.record import RunRecord
 from ..statespace.values import half_width
@@ -58,7 +59,11 @@ class View:
         )
         self.domain: Domain = setup.space.pde.domain
         self.places = setup.sensors.coords[setup.sensors.used]
-        self.artist = Artist(labels, self.when, self.level, self.places, self.analyses)
+        sources = [source.shape.centre for source in setup.space.pde.sources if isinstance(source.shape, Bump)]
+        #: The part of the domain that maps show, where sensors and sources take up little of it.
+        self.window = neighbourhood(self.domain, np.vstack([setup.sensors.coords[setup.sensors.inside], *sources]))
+        numbers = (1 + np.flatnonzero(setup.sensors.used)).tolist()
+        self.artist = Artist(labels, self.when, self.level, self.places, self.analyses, numbers)
         self.counts, self.arrived = _steady_counts(record)
         self.sensors = sensor_rows(record, setup, self.level)
         end = record.end_ns
@@ -69,7 +74,7 @@ class View:
         """Where the field is shown, as fine as the output plan asks, within limits."""
         low, high = {1: (LINE, LINE), 2: plain, 3: SLICE}[self.domain.dimension]
         n = min(max(self.setup.output.resolution, low), high)
-        return pictured(self.domain, n, _cut(self.domain, self.places))
+        return pictured(self.domain, n, _cut(self.domain, self.places), self.window)
 
     def place(self, at: FloatArray) -> str:
         """Coordinates in words."""

@@ -78,9 +78,17 @@ class Artist:
     """Draws for one problem: knows its labels, clock and sensors, the level of its bands and the span of its strips."""
 
     def __init__(
-        self, labels: AxisLabels, when: When, level: float, places: FloatArray, analyses: IntArray | Sequence[int] = ()
+        self,
+        labels: AxisLabels,
+        when: When,
+        level: float,
+        places: FloatArray,
+        analyses: IntArray | Sequence[int] = (),
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self.labels, self.when, self.level, self.places = labels, when, level, places
+        #: Of the places in the table of sensors, which also has those that are held out.
+        self.numbers = range(1, len(places) + 1) if numbers is None else numbers
         self._span = np.asarray(analyses, dtype=np.int64)[[0, -1] if len(analyses) else []]
 
     # -- the field at some times --------------------------------------------------------------------------------------
@@ -109,7 +117,7 @@ class Artist:
         for k, (pages, style, heading, scale, values) in enumerate(scales):
             figure, drawn = self._maps(shown.grids, pages[0], style, heading, scale, values)
             if numbered:
-                _number_sensors(figure.axes[0], self.places, shown.grids)
+                _number_sensors(figure.axes[0], self.places, shown.grids, self.numbers)
             book = Flipbook(figure, [image.axes for image in drawn], dpi)
             column = []
             for images, alt in zip(pages, alts, strict=True):
@@ -303,6 +311,34 @@ class Artist:
         figure.legend(handles=entries, loc="outside upper left", ncols=2, **style)
         return picture(figure, alt, SHARP)
 
+    def drawdown(
+        self,
+        seen: tuple[FloatArray, FloatArray],
+        claimed: tuple[FloatArray, FloatArray, FloatArray],
+        theis: FloatArray | None,
+        limits: tuple[tuple[float, float], tuple[float, float]],
+        felt: float,
+        held_out: bool,
+        alt: str,
+    ) -> Picture:
+        """One well of a pumping test over the logarithm of time: read, claimed by the map, and in closed form."""
+        figure = _fixed(3.2)
+        ax = figure.add_subplot()
+        times, mean, std = claimed
+        band(ax, times, mean, std, self.level)
+        if theis is not None:
+            curve(ax, times, theis, color=ORANGE, lw=1.6, ls="--", label="Theis")
+        name = "held out" if held_out else "used"
+        points(ax, *seen, ms=3.2, mew=0.8, mfc="white" if held_out else INK, label=f"readings, {name}")
+        if felt < limits[0][1]:
+            ax.axvspan(felt, limits[0][1], color="0.92", lw=0.0, zorder=0, label="walls are felt")
+        ax.set(xscale="log", xlim=limits[0], ylim=limits[1])
+        label(ax, "", with_unit("time since the start", self.when.unit), self.labels.value)
+        rule(ax)
+        _small(ax)
+        ax.legend(fontsize=9, framealpha=0.9, loc="best")
+        return picture(figure, alt, LINEAR)
+
     @cached_property
     def _series(self) -> Flipbook:
         figure = _fixed(2.4)
@@ -464,7 +500,7 @@ def _powers(ax: Axes) -> None:
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=not 1e-2 <= largest < 1e4)
 
 
-def _number_sensors(ax: Axes, places: FloatArray, grids: Sequence[Grid]) -> None:
+def _number_sensors(ax: Axes, places: FloatArray, grids: Sequence[Grid], numbers: Sequence[int]) -> None:
     """Numbers beside the sensors, each where it hides neither another one nor a sensor; none where that fails."""
     from matplotlib.patheffects import withStroke
 
@@ -474,13 +510,15 @@ def _number_sensors(ax: Axes, places: FloatArray, grids: Sequence[Grid]) -> None
     halo = [withStroke(linewidth=2.0, foreground="white")]
     for i, at in enumerate(numbers_beside(grids[0], places)):
         if at is not None:
-            ax.annotate(str(i + 1), tuple(places[i]), tuple(at), textcoords="offset points", path_effects=halo, **style)
+            ax.annotate(
+                str(numbers[i]), tuple(places[i]), tuple(at), textcoords="offset points", path_effects=halo, **style
+            )
 
 
 def numbers_beside(grid: Grid, places: FloatArray) -> list[FloatArray | None]:
     """For each place, where a number of 8 points may stand, in points from it."""
-    page, low = 72.0 * np.array(grid.size), grid.domain.lower
-    dots = (places - low) / grid.domain.side * page
+    page, (low, high) = 72.0 * np.array(grid.size), np.transpose(grid.ends)
+    dots = (places - low) / (high - low) * page
     taken: list[FloatArray] = []
     found: list[FloatArray | None] = []
     sides = np.array([(1, 1), (-1, 1), (1, -1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1)])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..job import Setup
 
 #: How often ``progress`` is told something.
-SECTIONS = 9
+SECTIONS = 11
 
 
 def write_report(
@@ -119,9 +119,11 @@ def _text(
         ("field", "The field at the last time", lambda: of.field_section(view)),
         ("time", "Through time", lambda: of.time_section(view)),
         ("sensors", "What the sensors said", lambda: of.sensor_section(view)),
+        ("wells", "The pumping test", lambda: of.wells_section(view)),
         ("unknowns", "Unknowns", lambda: of.unknown_section(view)),
         ("certificates", "Certificates", lambda: of.certificate_section(certificates)),
         ("data", "What became of the readings", lambda: of.data_section(view)),
+        ("learnt", "What was learnt from the readings", lambda: of.learnt_section(view)),
         ("assumed", "What was assumed", lambda: of.assumed_section(view)),
         ("again", "To do it again", lambda: of.again_section(view, command, versions, now)),
     ]

@@ -15,12 +15,14 @@ from ..certificates.words import Overview
 from ..core.checks import FloatArray
 from ..diagnostics import Alarm
 from ..online.readings import MEANINGS, WINDOW_BATCHES
-from ..pictures.strokes import Picture, percent, with_unit
+from ..pictures.strokes import Picture, percent, pretty_unit, with_unit
+from ..problem.section import Learnt
 from ..problem.validate import alarm_facts
+from ..problem.wells import Well, walls_felt, well_of
 from ..statespace.values import half_width
 from .contents import SMALL, Frame, SensorRow, View, choose_strips, column_times, frame_times, frames_of
 from .figures import COARSE, NUMBERED, SHARP
-from .words import Measure, amount, for_figure, given, measured, rounded, share, span, unknown_measures
+from .words import Measure, amount, for_figure, given, measured, number, rounded, share, span, unknown_measures
 
 #: Columns of a time-depth picture.
 COLUMNS = 160
@@ -70,8 +72,14 @@ def head_section(view: View) -> Content:
         "worst": half * float(std.max()),
         "n_band": sum(row.n_band for row in view.sensors),
         "n_inside": sum(row.n_inside for row in view.sensors),
-        "look": [*_alarms(view), *warnings, *view.setup.warnings],
+        "look": [*_alarms(view), *warnings, *filter(None, [_felt(view)]), *view.setup.warnings],
     }
+
+
+def _felt(view: View) -> str | None:
+    """Readings of a pumping test that go on until walls are felt."""
+    told = walls_felt(view.setup, int(view.analyses[-1]) if view.analyses.size else None)
+    return told and told[:1].upper() + told[1:]
 
 
 def believed_section(view: View) -> Content | None:
@@ -279,6 +287,87 @@ def _strip_alt(view: View, row: SensorRow) -> str:
         return f"{about}; none was used."
     inside, off = share(row.n_inside, row.n_band), measured(row.rms, row.rms, view.unit)
     return f"{about}: {inside} inside the {percent(view.level)} band, rms difference {off}."
+
+
+# -- a pumping test ---------------------------------------------------------------------------------------------------
+
+
+def wells_section(view: View) -> Content | None:
+    """Each well over the logarithm of time: read, claimed, and Theis' solution; nothing where no well is pumped."""
+    setup, well = view.setup, well_of(view.setup)
+    if well is None or not len(view.analyses):
+        return None
+    clock, start = setup.clock, setup.model.start
+    rows = [i for i in np.flatnonzero(setup.sensors.inside).tolist() if view.sensors[i].n][: view.max_strips]
+    seen = []
+    for strip in view.record.strips(rows):
+        t = clock.to_model(strip.time_ns) - start
+        shown = (t > 0.0) & np.isfinite(strip.measured) & np.isin(strip.status, ("used", "held out", "gated"))
+        seen.append((t[shown], strip.measured[shown]))
+    if not any(t.size for t, _ in seen):
+        return None
+    times, mean, std = _claimed(view, well, rows)
+    low, high = (np.array([f(y) for _, y in seen if y.size]) for f in (np.min, np.max))
+    pad = 0.06 * float(high.max() - low.min()) or 1.0
+    limits = (float(times[0]), float(times[-1])), (float(low.min()) - pad, float(high.max()) + pad)
+    closed = well.drawdown(setup.sensors.coords[rows], times).T if well.scale is not None else [None] * len(rows)
+    told = [(name, _stated(view, key)) for name, key in (("T", "diffusion"), ("S", "capacity"))]
+    content: Content = {"told": told, "closed": well.scale is not None, "pictures": [], "wells": len(rows)}
+    content["felt"] = amount(number(well.felt, 2), setup.labels.time_unit)
+    numbers = ", ".join(f"{name} = {text}" for name, text in told)
+    for k, i in enumerate(rows):
+        name, apart = setup.sensors.ids[i], bool(setup.sensors.held_out[i])
+        far = float(np.linalg.norm(setup.sensors.coords[i] - well.centre))
+        about = f"{name}{' (held out)' if apart else ''}, {amount(number(far), view.length_unit)} away"
+        line = " and Theis' solution" if well.scale is not None else ""
+        alt = f"Drawdown at {about}, over the logarithm of time: readings, the band of the map{line}; {numbers}."
+        drawn = view.artist.drawdown(seen[k], (times, mean[:, k], std[:, k]), closed[k], limits, well.felt, apart, alt)
+        content["pictures"].append((drawn, f"{numbers}.", about))
+    return content
+
+
+def _claimed(view: View, well: Well, rows: Sequence[int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What the map says of wells at times of analyses spread over the logarithm: times, mean and std with the place's
+    own, (n, N)."""
+    setup = view.setup
+    since = np.asarray(setup.clock.to_model(view.analyses)) - setup.model.start
+    after = np.flatnonzero(since > 0.0)
+    chosen = np.unique(np.searchsorted(since, np.geomspace(since[after[0]], since[after[-1]], 60) * (1.0 - 1e-9)))
+    place = 0.0 if setup.model.sensor is None else setup.model.sensor.place
+    pairs, psi = [], None
+    for t_ns in view.analyses[chosen].tolist():
+        field = setup.model.field(view.record.belief_at(t_ns), setup.clock.to_model(t_ns))
+        psi = psi or [basis(setup.sensors.coords[rows]) for basis in field.bases]
+        pairs.append(field.moments(psi))
+    mean, std = (np.array([pair[k] for pair in pairs]) for k in (0, 1))
+    return since[chosen], mean, np.hypot(std, place)
+
+
+def _stated(view: View, key: str) -> str:
+    """A value of the physics as people read it, with its interval where it was learnt."""
+    problem, learnt = view.setup.problem, view.setup.problem.learnt.values.get(f"physics.{key}")
+    if learnt is not None:
+        made = "" if learnt.learnt else ", made by the prior"
+        middle = amount(number(learnt.value), pretty_unit(learnt.unit))
+        return f"{middle} ({number(learnt.low)} to {number(learnt.high)} with 90 %{made})"
+    value = getattr(problem.physics, key)
+    guess = isinstance(value, Learnt)
+    value = value.guess if isinstance(value, Learnt) else value
+    unit = pretty_unit(f"{problem.units.length}2/{problem.time.unit}") if key == "diffusion" else ""
+    return (pretty_unit(value) if isinstance(value, str) else amount(given(value), unit)) + " (a guess)" * guess
+
+
+def learnt_section(view: View) -> Content | None:
+    """What `rfkalman fit` wrote down of the values it learnt; nothing where it was not asked."""
+    found = view.setup.problem.learnt
+    if not found.values:
+        return None
+    ends = [t if isinstance(t, str) else _ago(view, t) for t in (found.since, found.until)]
+    return {"values": found.values, "since": ends[0], "until": ends[1], "pretty": pretty_unit}
+
+
+def _ago(view: View, t: float | None) -> str:
+    return "the start" if t is None else amount(given(t), view.setup.labels.time_unit)
 
 
 # -- unknowns ---------------------------------------------------------------------------------------------------------
