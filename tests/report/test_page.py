@@ -208,7 +208,7 @@ def test_the_head_says_what_where_when_and_how_well(soil: tuple[RunRecord, Setup
     half = float(ndtri(0.95)) * float(np.median(field.std(x)))
     # A band that left-out sensors refute is claimed as much wider as their errors are.
     judged = validate_run(record).found
-    half *= max(1.0, judged.leave_one_out.rms_z)
+    half *= judged.worse
     assert judged.leave_one_out.rms_z > 1.0
     head = soil_page.text[: soil_page.text.index("The field at the last time")]
     assert f"May it be believed? {judged.verdict.level.capitalize()}. {judged.verdict.text[:40]}" in head

@@ -543,8 +543,8 @@ def _judged(found: Validation, unit: str, length_unit: str) -> Validation:
 
 def _errors(found: Scores, unit: str) -> str:
     return (
-        f"{100 * found.coverage['90']:.0f} % lie in their 90 % bands, with errors of {_amount(found.rmse, unit)} (rms), "
-        f"{found.rms_z:.2g} times what is claimed"
+        f"{100 * found.coverage['90']:.0f} % lie in their 90 % bands, with errors of {_amount(found.rmse, unit)} "
+        f"(rms), {found.rms_z:.2g} times what is claimed"
     )
 
 
