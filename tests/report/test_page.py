@@ -394,6 +394,24 @@ def test_a_block_is_shown_as_slices(tmp_path: Path) -> None:
     assert "Probability of more than 1.2 mg/l at 2024-01-01 04:00 UTC; " in page.text.replace("\u00a0", " ")
 
 
+def test_the_head_says_where_nobody_has_tried_and_what_was_held_out(tmp_path: Path) -> None:
+    """Sensors in the upper part of a metre: below, the band is the filter's word. With one at the bottom, too (the
+    control), a left-out sensor was as far from the next as any place is."""
+    places, lines = {"A": 0.05, "B": 0.2, "C": 0.35}, hours(12, ["A", "B", "C", "D"])
+    for bottom, alone in ((0.3, True), (1.0, False)):
+        apart = [] if bottom == 1.0 else ["D"]
+        table = [{"id": name, "at": at} for name, at in {**places, "D": bottom}.items()]
+        sensors = {"table": table, "noise": "1 degC", "hold_out": apart}
+        folder = tmp_path / str(bottom)
+        folder.mkdir()
+        with finished(folder, column(sensors=sensors), lines) as run:
+            verdict = validate_run(run[0]).found.verdict
+            page = Page(write_report(*run, folder / "report.html", **TINY))
+        assert verdict.level != "refuted"
+        assert ("this is the filter's word alone" in page.text) == alone and "everywhere to within" not in page.text
+        assert ("held out and never used: of 12 readings" in page.text) == alone
+
+
 def test_no_threshold_no_exceedance(tmp_path: Path) -> None:
     with finished(tmp_path, column(output={"thresholds": []}), hours(2, "A")) as run:
         page = Page(write_report(*run, tmp_path / "report.html", **TINY))

@@ -462,7 +462,7 @@ def _about_beginning(setup: Setup, record: Readings) -> Iterator[Finding]:
 
 def _about_outlook(report: CheckReport) -> Iterator[Finding]:
     if report.verdict is not None and report.verdict.level == "refuted":
-        yield warn("verdict", "the readings refute what this map claims; nothing that it says can be believed.")
+        yield warn("verdict", "the readings refute what this map claims; the verdict says what would help.")
     removed, least, cost = 100 * report.observability, 100 * report.weakest_share, 1e3 * report.seconds_per_batch
     faded = report.std_before < _FADED * report.std_start
     if faded:
