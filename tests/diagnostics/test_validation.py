@@ -69,6 +69,34 @@ def test_held_out_sensors_are_scored_and_never_used():
     assert moved.hold_out.rmse > 40.0 and moved.verdict.level != "good"
 
 
+def test_held_out_sensors_that_refute_the_map_leave_no_claim():
+    """A held-out sensor that reads what lies elsewhere, beside left-out ones that fit; the control reads its own place.
+    What is claimed grows with its errors where they are worse than those of left-out ones, and is withheld here."""
+    readings = record("heat", 1)
+    table = readings.table().copy()
+    honest = judged("heat", 1, held_out=[2])
+    assert honest.verdict.level == "good" and "of 150 readings of held-out sensors" in str(honest.verdict).lower()
+    assert_allclose(honest.known_to_within, honest.claimed * honest.worse, rtol=1e-12)
+    assert honest.worse == max(1.0, honest.leave_one_out.rms_z, honest.hold_out.rms_z)
+    table[:, 2] = table[:, 5]
+    moved = rk.Readings.of(readings.sensors, TIMES, table, SIGMA)
+    found = rk.validate(model("heat"), moved, coords=PLACES, held_out=[2])
+    assert found.leave_one_out.rms_z == honest.leave_one_out.rms_z
+    assert found.hold_out.rms_z > 2.0 and found.hold_out.coverage["90"] < 0.6
+    assert found.verdict.level == "refuted" and found.known_to_within is None
+
+
+def test_two_sensors_can_be_judged_by_held_out_ones():
+    """Too few to predict one from the others, and a third that was never used: it may refute, and it does not here."""
+    readings = record("heat", 1)
+    for change, level in ((0.0, "doubtful"), (50.0, "refuted")):
+        table = readings.table()[:, [1, 3, 5]] + [0.0, 0.0, change]
+        sensors = rk.points(PLACES[[1, 3, 5]], ids=["A", "B", "C"])
+        some = rk.Readings.of(sensors, TIMES, table, SIGMA)
+        found = rk.validate(model("heat"), some, coords=PLACES[[1, 3, 5]], held_out=[2])
+        assert found.verdict.level == level and "too few" in found.verdict.text
+
+
 def test_a_later_window_scores_less_and_filters_the_same():
     whole, late = judged(), judged(since=float(TIMES[50]))
     assert late.leave_one_out.n == 7 * (BATCHES - 50)
@@ -106,7 +134,7 @@ def test_everything_is_ready_for_json():
     assert set(told) >= {"verdict", "leave_one_out", "hold_out", "innovations", "tests", "known_to_within"}
     assert set(told["leave_one_out"]) >= {"rmse", "crps", "log_score", "coverage", "rms_z", "n", "sensors"}
     assert set(told["hold_out"]["sensors"]) == {IDS[1]} and set(told["leave_one_out"]["sensors"]) == {*IDS} - {IDS[1]}
-    assert len(told["leave_one_out"]["over_time"]) == 8 and len(told["tests"]) == 13
+    assert len(told["leave_one_out"]["over_time"]) == 8 and len(told["tests"]) == 14
 
 
 @pytest.mark.study

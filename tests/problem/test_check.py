@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 
 import numpy as np
 import pytest
 
+from rfkalman.diagnostics import Verdict
 from rfkalman.filters import kalman
 from rfkalman.problem import Problem, ProblemError
 
@@ -176,6 +178,37 @@ def test_it_says_what_the_space_holds_and_whether_bands_held_a_few_fields():
     assert plain["rehearsal"]["seconds"] >= 0.0 and plain["rehearsal"]["holds"] is True and report.holds
     assert problem.check(batches=5, rehearsal=False).rehearsal is None
     assert "fields took" not in str(problem.check(batches=5, rehearsal=False))
+
+
+def test_a_field_that_process_noise_makes_grow_is_a_warning():
+    """Insulated, without reaction, for 60 h: the mean gains a variance of 0.25 an hour and nothing takes it. Held
+    walls (a sine of wavelength 2 forgets within an hour) or a tenth of the noise are the controls; a wall that walks
+    makes the field grow by design."""
+    insulated, held = {"*": {"flux": 0.0}}, {"*": {"value": 5.0}}
+
+    def grown(boundary, change):
+        physics = {"diffusion": 0.1, "boundary": boundary}
+        physics["process_noise"] = {"change": change, "per": "1 h", "length": 0.5}
+        report = changed(physics=physics, prior={"std": 1.0}).check(batches=60, rehearsal=False)
+        return any(text.startswith("physics.process_noise") for text in report.warnings), report
+
+    warned, report = grown(insulated, 1.0)
+    assert warned and report.std_before > 4.0 * report.std_start
+    # What the noise made and what is left of the prior add up to the whole, to rounding.
+    assert 0.0 < report.std_before**2 - report.std_driven**2 < report.std_start**2
+    assert not grown(held, 1.0)[0] and not grown(insulated, 0.1)[0]
+    walks = {"x-": {"unknown": {"mean": 5.0, "std": 1.0, "change": 1.0, "per": "1 h"}}, "x+": {"flux": 0.0}}
+    warned, report = grown(walks, 0.1)
+    assert not warned and report.std_before > 4.0 * report.std_start
+
+
+@pytest.mark.parametrize("level", ["good", "doubtful", "refuted"])
+def test_the_verdict_is_heard_in_the_first_line(monkeypatch, level):
+    """What is doubted is not called well; what is refuted is a warning."""
+    problems = importlib.import_module("rfkalman.problem.check")
+    monkeypatch.setattr(problems, "_verdict", lambda *_: Verdict(level, "As it is."))
+    report = changed().check(batches=5, rehearsal=False)
+    assert report.holds == (level != "refuted") and ("nothing to worry about" in str(report)) == (level == "good")
 
 
 def test_bands_that_do_not_hold_are_a_warning():

@@ -208,7 +208,7 @@ def test_the_head_says_what_where_when_and_how_well(soil: tuple[RunRecord, Setup
     half = float(ndtri(0.95)) * float(np.median(field.std(x)))
     # A band that left-out sensors refute is claimed as much wider as their errors are.
     judged = validate_run(record).found
-    half *= max(1.0, judged.leave_one_out.rms_z)
+    half *= judged.worse
     assert judged.leave_one_out.rms_z > 1.0
     head = soil_page.text[: soil_page.text.index("The field at the last time")]
     assert f"May it be believed? {judged.verdict.level.capitalize()}. {judged.verdict.text[:40]}" in head
@@ -392,6 +392,24 @@ def test_a_block_is_shown_as_slices(tmp_path: Path) -> None:
         page = Page(write_report(*run, tmp_path / "report.html", **{**SMALL, "max_frames": 2, "max_strips": 1}))
     assert "mg/l" in page.text and "those away from a plane are grey" in page.text
     assert "Probability of more than 1.2 mg/l at 2024-01-01 04:00 UTC; " in page.text.replace("\u00a0", " ")
+
+
+def test_the_head_says_where_nobody_has_tried_and_what_was_held_out(tmp_path: Path) -> None:
+    """Sensors in the upper part of a metre: below, the band is the filter's word. With one at the bottom, too (the
+    control), a left-out sensor was as far from the next as any place is."""
+    places, lines = {"A": 0.05, "B": 0.2, "C": 0.35}, hours(12, ["A", "B", "C", "D"])
+    for bottom, alone in ((0.3, True), (1.0, False)):
+        apart = [] if bottom == 1.0 else ["D"]
+        table = [{"id": name, "at": at} for name, at in {**places, "D": bottom}.items()]
+        sensors = {"table": table, "noise": "1 degC", "hold_out": apart}
+        folder = tmp_path / str(bottom)
+        folder.mkdir()
+        with finished(folder, column(sensors=sensors), lines) as run:
+            verdict = validate_run(run[0]).found.verdict
+            page = Page(write_report(*run, folder / "report.html", **TINY))
+        assert verdict.level != "refuted"
+        assert ("this is the filter's word alone" in page.text) == alone and "everywhere to within" not in page.text
+        assert ("held out and never used: of 12 readings" in page.text) == alone
 
 
 def test_no_threshold_no_exceedance(tmp_path: Path) -> None:

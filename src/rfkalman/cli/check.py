@@ -17,6 +17,7 @@ def check(
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal/--no-rehearsal", help="Hold the bands against a few fields drawn from it.")
     ] = True,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 unless the verdict is good, too.")] = False,
 ) -> None:
     """Look a problem over before it runs: units, zones, gaps, sensors, rank, cost, what the sensors can tell, bands.
 
@@ -29,5 +30,6 @@ def check(
     emit(report.as_dict())
     if not wants_json():
         say(str(report))
-    if not report.holds:
+    good = report.verdict is not None and report.verdict.level == "good"
+    if not report.holds or (strict and not good):
         raise typer.Exit(1)

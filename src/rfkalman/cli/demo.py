@@ -38,7 +38,7 @@ def demo(
         )
     with finished:
         validation = shared.validated(finished)
-        shared.say_found(finished)
+        shared.say_found(finished, validation)
         facts, _ = shared.verdict(finished, validation, strict=False)
         written = shared.write_outputs(finished, True, validation)
         names, seconds = shared.say_written(written), time.perf_counter() - began

@@ -86,7 +86,7 @@ def finish(finished: Run, *, report: bool, strict: bool, began: float, stop: Sto
         validation = shared.validated(finished)
         written = shared.write_outputs(finished, report, validation)
         if not wants_json():
-            shared.say_found(finished)
+            shared.say_found(finished, validation)
         facts, fails = shared.verdict(finished, validation, strict=strict)
         found = {
             "title": setup.labels.title,

@@ -164,14 +164,17 @@ def say_written(written: Iterable[Path]) -> list[str]:
     return names
 
 
-def say_found(finished: Run) -> None:
+def say_found(finished: Run, validation: ProblemValidation | None) -> None:
     """What became of the readings, how far the run came, and what was found about every unknown."""
     counts, last = finished.counts, finished.last_ns
     some = ", ".join(f"{n} {name}" for n, name in sorted(((n, name) for name, n in counts.items() if n), reverse=True))
     say(f"{sum(counts.values())} arrived: {some}" if some else "none arrived")
     if last is not None:
         say(f"last analysis {finished.setup.time_text(last)}; log evidence {finished.record.log_evidence:.2f}")
-    for found in unknown_numbers(finished).values():
+    unknowns = unknown_numbers(finished)
+    if unknowns and validation is not None and validation.found.verdict.level == "refuted":
+        say("  what follows is only what the filter claims: the verdict above refutes its bands")
+    for found in unknowns.values():
         values = [
             f"{mean:.4g} +- {std:.2g} {found['unit']} ({max(0, round(100 * known))} % identified)"
             for mean, std, known in zip(found["mean"], found["std"], found["identified"], strict=True)
@@ -219,7 +222,7 @@ def alarms_of(finished: Run) -> list[tuple[dict[str, Any], str]]:
 def verdict(finished: Run, validation: ProblemValidation | None, *, strict: bool) -> tuple[dict[str, Any], bool]:
     """Say whether the readings fit, what was set aside and who is in alarm; the same for JSON, and whether to fail."""
     record, alarms = finished.record, alarms_of(finished)
-    told: dict[str, Any] = {"verdict": None, "leave_one_out": None}
+    told: dict[str, Any] = {"verdict": None, "leave_one_out": None, "hold_out": None}
     if validation is not None:
         whole = validation.as_dict()
         told = {key: whole[key] for key in told}

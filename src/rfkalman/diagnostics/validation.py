@@ -85,8 +85,7 @@ class Validation(Told):
         Of the innovations and of the left-out sensors; each rejects a right model once in twenty.
     claimed, known_to_within : float or None
         Half the 90 % band of the map at its median place after the last batch, what a place departs by included, as the
-        filter claims it; and times the
-        rms z of left-out sensors where that is above 1. The latter is withheld (None) where the map is refuted.
+        filter claims it; and times ``worse``. The latter is withheld (None) where the map is refuted.
     beyond : float or None
         Share of the domain that no fold covers: farther from every sensor than any left-out sensor was from the
         nearest other one.
@@ -113,6 +112,11 @@ class Validation(Told):
     reach: float | None
     rehearsal: Rehearsal | None
     helps: tuple[str, ...]
+
+    @property
+    def worse(self) -> float:
+        """Error over claimed std (rms) of left-out or of held-out sensors, the larger; at least 1."""
+        return max([1.0, *(found.rms_z for found in (self.leave_one_out, self.hold_out) if found is not None)])
 
     def __str__(self) -> str:
         lines = [str(self.verdict)]
@@ -247,11 +251,15 @@ def validate(
     judged = ~held & np.isfinite(loo.value).any(axis=0)
     part = loo.times >= since
     tests = found.tests()
-    if judged.sum() >= _FEWEST and part.any():
+    enough, apart = judged.sum() >= _FEWEST, held & np.isfinite(loo.value[part]).any(axis=0)
+    if part.any() and (enough or apart.any()):
         head = _head(readings, since)
         some = slice(0, len(head.times))
-        drawn = _drawn_z(model, head, loo.std[some], held, extra, x, seed)[:, part[some]][:, :, judged]
-        tests = (*tests, *_left_out_tests(loo.z[part][:, judged], drawn))
+        drawn = _drawn_z(model, head, loo.std[some], held, extra, x, seed)[:, part[some]]
+        if enough:
+            tests = (*tests, *_left_out_tests(loo.z[part][:, judged], drawn[:, :, judged]))
+        if apart.any():
+            tests = (*tests, _held_out_test(loo.z[part][:, apart], drawn[:, :, apart]))
     extrapolation = None
     if x is not None and x.shape[1] == 1 and judged.sum() > _FEWEST:
         tell("beyond the outermost sensors")
@@ -342,14 +350,14 @@ def _drawn_z(
     coords: FloatArray | None,
     seed: int,
 ) -> FloatArray:
-    """Errors over claimed stds at left-out sensors in records drawn from the model, (streams, T, n)."""
+    """Errors over claimed stds at left-out and held-out sensors in records drawn from the model, (streams, T, n)."""
     rng = np.random.default_rng([seed, *b"leave one out"])
     y = readings.drawn_from(model, _DRAWN, rng)
     # A new place departs from the map by what stays the same there.
     departs = np.sqrt(extra)[:, None] * rng.standard_normal((extra.size, _DRAWN))
     z = np.full(y.shape, np.nan)
     sequence = list(readings.batches(model))
-    for group in fold_groups(np.flatnonzero(~held), coords):
+    for group in (*fold_groups(np.flatnonzero(~held), coords), *([np.flatnonzero(held)] if held.any() else [])):
         keep = ~held
         keep[group] = False
 
@@ -385,6 +393,12 @@ def _left_out_tests(z: FloatArray, drawn: FloatArray) -> tuple[Test, ...]:
         _among("left out: means", every[3], "claimed std"),
         _among("left out: ranks", every[4], "departure of shares", np.exp, upper=True),
     )
+
+
+def _held_out_test(z: FloatArray, drawn: FloatArray) -> Test:
+    """Squares of held-out sensors, which hang together as those of left-out ones do, among those of drawn records."""
+    logs = np.log(np.concatenate([_mean(np.square(one), (1, 2)) for one in (z[None], drawn)]))
+    return _among("held out: squares", logs[:, None], "mean square over claimed variance", np.exp)
 
 
 def _statistics(z: FloatArray) -> tuple[FloatArray, ...]:
@@ -486,31 +500,34 @@ def _extrapolated(
 
 def _judged(found: Validation, unit: str, length_unit: str) -> Validation:
     """The verdict from everything that was found, what the map is worth, and what would help."""
-    own, tests = found.leave_one_out, {test.name: test for test in found.tests}
+    own, held, tests = found.leave_one_out, found.hold_out, {test.name: test for test in found.tests}
+    apart = [] if held is None else [f"of {held.n} readings of held-out sensors {_errors(held, unit)}"]
+    unseen = held is not None and _held_out_refutes(held, tests)
     if own is None or "left out: squares" not in tests:
         few = (
             f"{len(found.sensors)} sensor{'' if len(found.sensors) == 1 else 's'} with readings: too few to predict one"
         )
-        said = f"{few} from the others, so nobody knows how good the map is away from them."
-        return replace(found, verdict=Verdict("doubtful", said), helps=("more sensors",))
+        said = f"{few} from the others, so nobody knows how good the map is away from them"
+        words = " ".join(map(_sentence, [said, *apart]))
+        return replace(found, verdict=Verdict("refuted" if unseen else "doubtful", words), helps=("more sensors",))
     wrong, helps = _departures(found, tests)
-    worse, z = max(1.0, own.rms_z), own.rms_z
+    worse, z = found.worse, own.rms_z
     beyond_chance = tests["left out: squares"].sure
-    refuted = beyond_chance and (z > _REFUTES or (own.coverage["90"] < _REFUTING_SHARE and z > 1.0))
+    refuted = unseen or (beyond_chance and (z > _REFUTES or (own.coverage["90"] < _REFUTING_SHARE and z > 1.0)))
     level = "refuted" if refuted else "doubtful" if wrong else "good"
     within = None if refuted else worse * found.claimed
-    inside = f"of {own.n} readings of left-out sensors {100 * own.coverage['90']:.0f} % lie in their 90 % bands"
-    errors = f"errors of {_amount(own.rmse, unit)} (rms), {z:.2g} times what is claimed"
+    others = f"predicted from all other sensors, of {own.n} readings of left-out sensors {_errors(own, unit)}"
     if refuted:
         text = [
-            f"the map is not what it claims to be: predicted from all other sensors, {inside}, with {errors}",
+            f"the map is not what it claims to be: {others}",
+            *apart,
             f"its claim of ±{_amount(found.claimed, unit)} is withheld",
         ]
     else:
         text = [
             f"{'believe the map' if level == 'good' else 'believe the map with care'} to within "
-            f"±{_amount(worse * found.claimed, unit)} (90 %, at its median place, after the last batch): predicted "
-            f"from all other sensors, {inside}, with {errors}"
+            f"±{_amount(worse * found.claimed, unit)} (90 %, at its median place, after the last batch): {others}",
+            *apart,
         ]
         if worse * found.claimed > 1.05 * found.claimed:
             text[0] += f"; the filter itself claims ±{_amount(found.claimed, unit)}"
@@ -522,6 +539,19 @@ def _judged(found: Validation, unit: str, length_unit: str) -> Validation:
         text.append(f"what would help: {'; '.join(helps)}")
     words = " ".join(_sentence(one) for one in text)
     return replace(found, verdict=Verdict(level, words), known_to_within=within, helps=tuple(helps))
+
+
+def _errors(found: Scores, unit: str) -> str:
+    return (
+        f"{100 * found.coverage['90']:.0f} % lie in their 90 % bands, with errors of {_amount(found.rmse, unit)} "
+        f"(rms), {found.rms_z:.2g} times what is claimed"
+    )
+
+
+def _held_out_refutes(held: Scores, tests: dict[str, Test]) -> bool:
+    """Both bounds at once: held-out readings meet no gate, and a few glitches alone make a large rms."""
+    sure = "held out: squares" in tests and tests["held out: squares"].sure
+    return sure and held.rms_z > _REFUTES and held.coverage["90"] < _REFUTING_SHARE
 
 
 def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], list[str]]:
@@ -576,7 +606,7 @@ def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], l
         helps.append(
             "coefficients learnt from the readings (rfkalman fit), and what a new place has (sensors.accuracy)"
         )
-    if held is not None and held.rms_z > _REFUTES and held.rms_z > 1.5 * own.rms_z:
+    if held is not None and matters("held out: squares", _MATTERS_AT_ONE, root=True):
         wrong.append(f"sensors that were held out are missed by {held.rms_z:.2g} times what is claimed")
     if found.rehearsal is not None and not found.rehearsal.holds and found.rehearsal.coverage["90"] < 0.9:
         wrong.append(f"in a rehearsal with fields of its own {found.rehearsal.verdict}")

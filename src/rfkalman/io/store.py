@@ -690,6 +690,16 @@ class Store:
             Status.GATED,
         )
 
+    def first_predicted(self, batches: int) -> list[tuple[int, float, float, float]]:
+        """(sensor, value, prediction, its std) of what was predicted in the first analyses, in the order of time."""
+        return self._ask(
+            "SELECT sensor, value, predicted, predicted_std FROM readings WHERE status IN (?, ?) AND predicted IS NOT "
+            "NULL AND batch_ns IN (SELECT batch_ns FROM analyses ORDER BY batch_ns LIMIT ?) ORDER BY batch_ns, sensor",
+            Status.USED,
+            Status.GATED,
+            batches,
+        )
+
     def extremes(self, status: int) -> tuple[float | None, float | None]:
         """Smallest and largest finite value of a status."""
         query = "SELECT min(value), max(value) FROM readings WHERE status = ? AND abs(value) <= 1.7976931348623157e308"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.checks import FloatArray, as_nonnegative, as_number, frozen
+from ..core.checks import FloatArray, IntArray, as_nonnegative, as_number, frozen
 from ..core.errors import (
     GapWarning,
     NoiseWarning,
@@ -434,16 +434,27 @@ def first_doubts(
         )
     expected = obs.H @ belief.mean + (0.0 if obs.offset is None else obs.offset)
     here = np.isfinite(readings) & ~known
-    far = np.abs(readings - expected)[here] / np.hypot(claimed, noise)[here]
-    if far.size and float(np.median(far)) > _FAR:
-        low, high = float(readings[here].min()), float(readings[here].max())
-        yield (
-            f"the first readings, {low:.4g} to {high:.4g}, lie about {np.median(far):.0f} standard deviations from "
-            f"what the model expects ({expected[here].min():.4g} to {expected[here].max():.4g}, give or take "
-            f"{np.hypot(claimed, noise)[here].max():.2g}): are they in another unit, is the prior's mean missing, or "
-            "its std too small? All that follows is drawn towards what the model believes.",
-            PriorDataWarning,
-        )
+    text = prior_conflict(np.flatnonzero(here), readings[here], expected[here], np.hypot(claimed, noise)[here])
+    if text is not None:
+        yield text, PriorDataWarning
+
+
+def prior_conflict(sensors: IntArray, values: FloatArray, expected: FloatArray, std: FloatArray) -> str | None:
+    """A sentence where half of the sensors begin more than six predicted stds from what the model expects.
+
+    Readings in the order of time, each with its sensor and with what was predicted of it; the first of each sensor
+    counts.
+    """
+    first = np.unique(sensors, return_index=True)[1]
+    y, m, s = values[first], expected[first], std[first]
+    far = float(np.median(np.abs(y - m) / s)) if first.size else 0.0
+    if not far > _FAR:
+        return None
+    return (
+        f"the first readings, {y.min():.4g} to {y.max():.4g}, lie about {far:.0f} standard deviations from what the "
+        f"model expects ({m.min():.4g} to {m.max():.4g}, give or take {s.max():.2g}): are they in another unit, is the "
+        "prior's mean missing, or its std too small? All that follows is drawn towards what the model believes."
+    )
 
 
 def _innovations(belief: Gaussian, obs: Observation, y: FloatArray) -> FloatArray:

@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.checks import FloatArray
+from ..core.checks import FloatArray, IntArray
 from ..core.errors import RFKalmanError
 from ..core.show import Told
-from ..diagnostics import Rehearsal, Verdict
+from ..diagnostics import Readings, Rehearsal, Verdict, innovations
 from ..filters import kalman
 from ..job import Setup
 from ..model.adequacy import ModelReport
 from ..model.field import Field
 from ..model.sensors import NewSensor
+from ..online.assimilator import prior_conflict
+from ..propagators import CachedSteps, Exponential
 from .rehearse import facts, rehearse_problem, sentences
 from .schedule import DataReport, Schedule, scheduled
-from .validate import validate_part
+from .validate import record_of, validate_part
 from .wells import walls_felt
 
 if TYPE_CHECKING:
@@ -37,11 +39,16 @@ _PROBES = 300
 _SLOW_MS = 100.0
 #: A field whose std is less than this beside that at the start has faded.
 _FADED = 0.05
+#: A field whose std process noise alone makes larger than this many times that at the start grows. Twice, since a start
+#: is often known better than what comes; and it must be most of what grows: walks of walls and sources grow by design.
+_GROWN, _MOST = 2.0, 0.5
 #: A field whose std is less than this beside the noise of a reading is not to be estimated.
 _FIXED = 0.03
 _YEAR_NS = 365.25 * 86_400e9
 #: Fields and batches of the rehearsal that is part of a check.
 _FIELDS, _REHEARSED = 8, 20
+#: Batches in which sensors are looked for that begin far from the prior.
+_BEGINNING = 10
 #: Batches over which a check leaves out every sensor in turn, at most: the last ones.
 _VALIDATED = 200
 
@@ -92,6 +99,7 @@ class CheckReport(Told):
     std_start: float  #: rms std of the field at the start
     std_before: float  #: rms std of the field at the end of the window, without the readings ...
     std_after: float  #: ... and with them
+    std_driven: float  #: that which the field's process noise alone has made by then
     unknowns: tuple[UnknownOutlook, ...]
     data: DataReport | None
     labels: dict[str, Any]
@@ -113,6 +121,14 @@ class CheckReport(Told):
         """Whether nothing needs attention."""
         return not self.warnings
 
+    @property
+    def head(self) -> str:
+        """The whole in a few words; nothing is said to be well that the verdict doubts."""
+        if not self.holds:
+            return "please read the warnings"
+        doubted = self.verdict is not None and self.verdict.level != "good"
+        return "no warnings, but the verdict is doubtful" if doubted else "nothing to worry about"
+
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, ready for JSON."""
         return {**asdict(self), "model": self.model.as_dict(), "warnings": self.warnings, "holds": self.holds}
@@ -121,7 +137,7 @@ class CheckReport(Told):
         unit, clock = self.labels["unit"], self.labels["time_unit"]
         lines = [
             *([] if self.verdict is None else [f"verdict: {self.verdict}"]),
-            f"{self.labels['title']}: {'nothing to worry about' if self.holds else 'please read the warnings'}",
+            f"{self.labels['title']}: {self.head}",
             *(f"  {finding}" for finding in self.findings),
             f"  rank {self.rank}, state of {self.dim}; about {1e3 * self.seconds_per_batch:.3g} ms per batch "
             f"and {self.memory_bytes / 1e6:.3g} MB",
@@ -197,6 +213,9 @@ def check(
         text = f"time.step is not given: all sensors are assumed to report every 1 {setup.labels.time_unit}"
         findings.append(note("window", f"{text}; give readings to have their own times."))
     trial, told = _rehearsal(setup, schedule) if rehearsal else (None, None)
+    record = record_of(setup, readings) if data is not None and data.batches else None
+    if record is not None:
+        findings += _about_beginning(setup, record[0])
     report = CheckReport(
         findings=(),
         notes=setup.notes,
@@ -214,7 +233,7 @@ def check(
         held_out=tuple(name for name, apart in zip(setup.sensors.ids, setup.sensors.held_out, strict=True) if apart),
         learnt=tuple(setup.problem.learnt.sentences(setup.labels.time_unit)),
         rehearsal=told,
-        verdict=_verdict(setup, readings if data is not None and data.batches else None, trial),
+        verdict=_verdict(setup, record, trial),
         **_recursion(setup, schedule),
     )
     return replace(report, findings=(*findings, *_about_outlook(report)))
@@ -253,12 +272,23 @@ def _recursion(setup: Setup, schedule: Schedule) -> dict[str, Any]:
         "std_start": math.sqrt(model.field(model.initial, model.start).total_variance()),
         "std_before": math.sqrt(all_before),
         "std_after": math.sqrt(all_after),
+        "std_driven": _driven(setup, t),
         "bands": _bands(setup, with_data, x),
         "unknowns": tuple(
             UnknownOutlook(name, r.mean.size, *(float(f(r.identified)) for f in (np.min, np.mean, np.max)))
             for name, r in model.unknowns(seen, t).items()
         ),
     }
+
+
+def _driven(setup: Setup, t: float) -> float:
+    """The rms std of the field at a time that its process noise alone has made; unknowns have no part in it."""
+    model = setup.model
+    if model.process_noise is None or t <= model.start:
+        return 0.0
+    own = setup.space.generator(model.process_noise.root)
+    root = CachedSteps(own, Exponential(), anchor=model.start).step(model.start, t).noise_root
+    return 0.0 if root is None else float(np.linalg.norm(root))
 
 
 def _bands(setup: Setup, field: Field, x: FloatArray) -> dict[str, Any]:
@@ -314,11 +344,11 @@ def _offset_process(setup: Setup) -> str:
     return " (drifts)" if block.noise_root.size else " (constant)"
 
 
-def _verdict(setup: Setup, readings: Any, trial: Rehearsal | None) -> Verdict | None:
+def _verdict(setup: Setup, record: tuple[Readings, IntArray] | None, trial: Rehearsal | None) -> Verdict | None:
     """Each sensor predicted from all others over the last batches of the readings; without any, of a rehearsal."""
-    if readings is not None:
+    if record is not None:
         try:
-            return validate_part(setup, readings, trial, _VALIDATED).verdict
+            return validate_part(setup, *record, trial, _VALIDATED).verdict
         except (RFKalmanError, np.linalg.LinAlgError) as error:
             return Verdict("doubtful", f"The readings could not be used to judge the map: {error}")
     if trial is None:
@@ -422,7 +452,23 @@ def _about_data(setup: Setup, d: DataReport) -> Iterator[Finding]:
     return (level(about, text.format(n=n, d=d, **words)) for n, level, about, text in rows if n)
 
 
+def _about_beginning(setup: Setup, record: Readings) -> Iterator[Finding]:
+    """A word where the first readings of the sensors in use lie far from the prior."""
+    used = record.without(np.arange(int(setup.sensors.used.sum()), record.sensors.n))
+    if used.row.size:
+        when = used.times[np.unique(used.batch)[:_BEGINNING][-1]]
+        head = used.between(None, float(when))
+        found = innovations(setup.model, head)
+        batch, sensor = np.nonzero(np.isfinite(found.value))
+        y, off, std = (values[batch, sensor] for values in (head.table(), found.value, found.std))
+        text = prior_conflict(sensor, y, y - off, std)
+        if text is not None:
+            yield warn("prior", text)
+
+
 def _about_outlook(report: CheckReport) -> Iterator[Finding]:
+    if report.verdict is not None and report.verdict.level == "refuted":
+        yield warn("verdict", "the readings refute what this map claims; the verdict says what would help.")
     removed, least, cost = 100 * report.observability, 100 * report.weakest_share, 1e3 * report.seconds_per_batch
     faded = report.std_before < _FADED * report.std_start
     if faded:
@@ -436,6 +482,14 @@ def _about_outlook(report: CheckReport) -> Iterator[Finding]:
     elif removed < 30.0:
         text = f"within the window they remove only {removed:.0f} % of the field's variance"
         yield warn("sensors", f"{text}: the maps will mostly show the prior.")
+    if report.std_driven > _GROWN * report.std_start and report.std_driven**2 > _MOST * report.std_before**2:
+        unit, grown = report.labels["unit"], f"{report.std_start:.3g} to {report.std_before:.3g}"
+        yield warn(
+            "physics.process_noise",
+            f"without readings it makes the field's std grow from {grown} {unit} within the window, and nothing holds "
+            "it: where no sensor sees, bands soon say nothing. A reaction (in a network beside a level) or held walls "
+            "bound it; or state less process noise.",
+        )
     if least < 10.0 <= removed and not faded:
         text = f"they say almost nothing about the field at {_place(report.weakest_place)}"
         yield note("sensors", f"{text}: {max(least, 0.0):.0f} % of its variance is removed.")

@@ -119,9 +119,8 @@ def validate_run(run: RunRecord, progress: Callable[[str], None] | None = None) 
     return _validated(run.setup, record, rows, since, None, False, progress or (lambda text: None))
 
 
-def validate_part(setup: Setup, readings: Any, trial: Rehearsal | None, most: int) -> Validation:
+def validate_part(setup: Setup, record: Readings, rows: IntArray, trial: Rehearsal | None, most: int) -> Validation:
     """The verdict on a problem over at most so many of its last batches, with what a rehearsal found."""
-    record, rows = record_of(setup, readings)
     record, since = _recent(record, min(most, affordable(setup, rows.size)))
     return _scored(setup, record, rows, since, trial, lambda text: None)
 

@@ -58,12 +58,17 @@ def head_section(view: View) -> Content:
     warnings = (text[:1].upper() + text[1:] for text in view.record.consistency().warnings)
     found = None if view.validation is None else view.validation.found
     left_out = None if found is None else found.leave_one_out
-    # A band that left-out sensors refute is not claimed: it grows with their errors, or is withheld.
-    half *= 1.0 if left_out is None else max(1.0, left_out.rms_z)
+    # A band that left-out or held-out sensors refute is not claimed: it grows with their errors, or is withheld.
+    worse = 1.0 if found is None else found.worse
+    half *= worse
     return {
         "verdict": None if found is None else found.verdict,
         "withheld": found is not None and found.verdict.level == "refuted",
         "left_out": left_out,
+        "worse": worse,
+        # What no fold has looked at, nobody but the filter vouches for.
+        "untried": None if found is None or found.beyond is None or found.beyond < 0.005 else found.beyond,
+        "reach": None if found is None or found.reach is None else amount(number(found.reach), view.length_unit),
         "where": where,
         "heard": sum(1 for row in view.sensors if row.n),
         "used": view.counts.get("used", 0),
@@ -72,7 +77,7 @@ def head_section(view: View) -> Content:
         "worst": half * float(std.max()),
         "n_band": sum(row.n_band for row in view.sensors),
         "n_inside": sum(row.n_inside for row in view.sensors),
-        "look": [*_alarms(view), *warnings, *filter(None, [_felt(view)]), *view.setup.warnings],
+        "look": [*_alarms(view), *_watched(view), *warnings, *filter(None, [_felt(view)]), *view.setup.warnings],
     }
 
 
@@ -147,6 +152,17 @@ def _alarms(view: View) -> list[str]:
     if len(alarms) > ALARMS:
         found.append(f"There are {len(alarms) - ALARMS} more alarms.")
     return found
+
+
+def _watched(view: View) -> list[str]:
+    """What the monitors say of sensors, by the time at which it began."""
+    alarms = () if view.validation is None else view.validation.alarms
+    facts = [alarm_facts(view.setup, alarm) for alarm in sorted(alarms, key=lambda alarm: alarm.since)]
+    found = [
+        f"Sensor {one['sensor']}, {one['kind']} since {one['since']}: {one['evidence']}." for one in facts[:ALARMS]
+    ]
+    more = len(facts) - ALARMS
+    return [*found, f"There are {more} more alarms under May it be believed?"] if more > 0 else found
 
 
 def _inside(parts: Sequence[Any]) -> FloatArray:
@@ -378,10 +394,11 @@ def unknown_section(view: View) -> Content:
     blocks = view.setup.model.blocks
     if not blocks or not len(view.analyses):
         return {"blocks": blocks}
+    refuted = view.validation is not None and view.validation.found.verdict.level == "refuted"
     last = int(view.analyses[-1])
     reports = view.setup.model.unknowns(view.record.belief_at(last), view.setup.clock.to_model(last))
     measures, series = unknown_measures(view.setup), view.record.unknowns_over_time()
-    content: Content = {"blocks": blocks, "rows": [], "more": [], "pictures": []}
+    content: Content = {"blocks": blocks, "rows": [], "more": [], "pictures": [], "refuted": refuted}
     for block in blocks:
         measure, report = measures[block.name], reports[block.name]
         titles = _value_titles(measure, block, len(report.mean))

@@ -20,6 +20,7 @@ from ..core.show import Shown
 from ..diagnostics import Alarm
 from ..io.store import Store
 from ..job import Setup
+from ..online.assimilator import prior_conflict
 from ..online.readings import Reason, Status
 from ..statespace.values import half_width
 
@@ -30,6 +31,8 @@ WIDTH = half_width(LEVEL)
 SHARE = (0.75, 0.98)
 #: How improbable under the model, both sides together, a statistic must be before it is called outside its band.
 CHANCE = 1e-4
+#: Analyses in which sensors are looked for that begin far from the prior.
+BEGINNING = 10
 #: Share of the readings that may be set aside before the exit code says so.
 MOST_ASIDE = 0.05
 #: Readings of one sensor set aside one after the other, by range or gate, that make an alarm: glitches come alone or
@@ -118,7 +121,16 @@ def consistency_of(store: Store, setup: Setup) -> Consistency:
         # The largest double stands for everything beyond it: JSON has no infinity.
         nis, band = min(nis / total, np.finfo(float).max), nis_band(total)
         warnings += _nis_words(nis, band, named if not warnings else [])
-    return Consistency(total, whole, nis, band, worst, conflicts, (*warnings, *contradicted))
+    return Consistency(total, whole, nis, band, worst, conflicts, (*_begins(store), *warnings, *contradicted))
+
+
+def _begins(store: Store) -> Iterable[str]:
+    """A word where the first readings lie far from the prior: later predictions have learnt, and hide it."""
+    sensor, *columns = np.array(store.first_predicted(BEGINNING), dtype=np.float64).reshape(-1, 4).T
+    with np.errstate(over="ignore"):
+        text = prior_conflict(sensor.astype(np.int64), *columns)
+    if text is not None:
+        yield text
 
 
 def _conflicts(reasons: Mapping[str, Mapping[str, int]]) -> int:
