@@ -198,6 +198,7 @@ def validate(
     rehearsal: Rehearsal | None = None,
     unit: str = "",
     length_unit: str = "",
+    to_learn: bool = True,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Validation:
@@ -220,6 +221,8 @@ def validate(
         What ``rehearse`` found, if it was asked.
     unit, length_unit : str
         For the words.
+    to_learn : bool
+        Whether learning from the readings can be advised: not of what was learnt from them.
     seed : int
         Of the records that are drawn to know what chance does.
     progress : callable, optional
@@ -291,7 +294,7 @@ def validate(
         rehearsal=rehearsal,
         helps=(),
     )
-    return _judged(result, unit, length_unit)
+    return _judged(result, unit, length_unit, to_learn)
 
 
 def beside_peers(
@@ -498,19 +501,18 @@ def _extrapolated(
 # -- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def _judged(found: Validation, unit: str, length_unit: str) -> Validation:
+def _judged(found: Validation, unit: str, length_unit: str, to_learn: bool) -> Validation:
     """The verdict from everything that was found, what the map is worth, and what would help."""
     own, held, tests = found.leave_one_out, found.hold_out, {test.name: test for test in found.tests}
     apart = [] if held is None else [f"of {held.n} readings of held-out sensors {_errors(held, unit)}"]
     unseen = held is not None and _held_out_refutes(held, tests)
     if own is None or "left out: squares" not in tests:
-        few = (
-            f"{len(found.sensors)} sensor{'' if len(found.sensors) == 1 else 's'} with readings: too few to predict one"
-        )
+        n = int((~found.loo.held_out & np.isfinite(found.loo.value).any(axis=0)).sum())
+        few = f"{n} sensor{'' if n == 1 else 's'} with readings that are used: too few to predict one"
         said = f"{few} from the others, so nobody knows how good the map is away from them"
         words = " ".join(map(_sentence, [said, *apart]))
         return replace(found, verdict=Verdict("refuted" if unseen else "doubtful", words), helps=("more sensors",))
-    wrong, helps = _departures(found, tests)
+    wrong, helps = _departures(found, tests, to_learn)
     worse, z = found.worse, own.rms_z
     beyond_chance = tests["left out: squares"].sure
     refuted = unseen or (beyond_chance and (z > _REFUTES or (own.coverage["90"] < _REFUTING_SHARE and z > 1.0)))
@@ -554,7 +556,7 @@ def _held_out_refutes(held: Scores, tests: dict[str, Test]) -> bool:
     return sure and held.rms_z > _REFUTES and held.coverage["90"] < _REFUTING_SHARE
 
 
-def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], list[str]]:
+def _departures(found: Validation, tests: dict[str, Test], to_learn: bool) -> tuple[list[str], list[str]]:
     """What does not fit, in words, and what would help; nothing that chance explains, or too small to matter."""
     wrong: list[str] = []
     helps: list[str] = []
@@ -588,14 +590,20 @@ def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], l
     nis = found.innovations.nis
     if matters("squares", _SQUARES):
         wrong.append(f"readings depart from their predictions by {np.sqrt(nis):.2g} times what noise and model allow")
-        helps.append("a larger noise of the sensors or more process noise, or other coefficients: rfkalman fit")
-    elif matters("squares of a sensor", _SQUARES_OF_PART):
-        worst = int(np.nanargmax(found.innovations.per_sensor()))
-        wrong.append(f"{found.innovations.ids[worst]} departs from its predictions more than its noise allows")
-    elif matters("squares over time", _SQUARES_OF_PART) or matters("spread against error", _SQUARES_OF_PART):
-        wrong.append("errors are not large where and when the filter claims they are")
-    # Departures that hang together are harmless where bands are wide enough for them, at sensors and between.
+        if own.rms_z > _WIDE:
+            coefficients = "other coefficients" + (": rfkalman fit" if to_learn else "")
+            helps.append(f"a larger noise of the sensors or more process noise, or {coefficients}")
+    # Departures of single sensors, or that hang together, are harmless where bands are wide enough for them, at sensors
+    # and between.
     if own.rms_z > _SUFFERS or nis > _SQUARES:
+        whole = matters("squares", _SQUARES)
+        if not whole and matters("squares of a sensor", _SQUARES_OF_PART):
+            worst = int(np.nanargmax(found.innovations.per_sensor()))
+            wrong.append(f"{found.innovations.ids[worst]} departs from its predictions more than its noise allows")
+        elif not whole and (
+            matters("squares over time", _SQUARES_OF_PART) or matters("spread against error", _SQUARES_OF_PART)
+        ):
+            wrong.append("errors are not large where and when the filter claims they are")
         if matters("whiteness in time", _CORRELATION):
             wrong.append("departures go on from one batch to the next: something moves that the model does not know")
         if matters("whiteness across sensors", _CORRELATION):
@@ -603,15 +611,14 @@ def _departures(found: Validation, tests: dict[str, Test]) -> tuple[list[str], l
         if matters("means", _MEAN):
             wrong.append("some sensors depart to the same side for long")
     if left_out and not named:
-        helps.append(
-            "coefficients learnt from the readings (rfkalman fit), and what a new place has (sensors.accuracy)"
-        )
-    if held is not None and matters("held out: squares", _MATTERS_AT_ONE, root=True):
+        learnt = "coefficients learnt from the readings (rfkalman fit), and " if to_learn else ""
+        helps.append(f"{learnt}what a new place has (sensors.place_std, sensors.accuracy)")
+    if held is not None and matters("held out: squares", _MATTERS, root=True):
         wrong.append(f"sensors that were held out are missed by {held.rms_z:.2g} times what is claimed")
     if found.rehearsal is not None and not found.rehearsal.holds and found.rehearsal.coverage["90"] < 0.9:
         wrong.append(f"in a rehearsal with fields of its own {found.rehearsal.verdict}")
         helps.append("finer features: rfkalman rehearse shows where")
-    if wrong and not helps:
+    if wrong and not helps and to_learn:
         helps.append("coefficients learnt from the readings: rfkalman fit")
     conflict = tests.get("prior against data")
     if conflict is not None and conflict.sure and conflict.effect > 2.0:
@@ -642,8 +649,9 @@ def _where(found: Validation, length_unit: str) -> list[str]:
     if found.extrapolation is not None:
         one = found.extrapolation
         text.append(
-            f"beyond the outermost sensors bands of 90 % held {100 * one.coverage['90']:.0f} %, with errors "
-            f"{one.rms_z:.2g} times what is claimed"
+            f"with two or more sensors at an end left out, bands of 90 % at the first of them held "
+            f"{100 * one.coverage['90']:.0f} %, with errors {one.rms_z:.2g} times what is claimed: so it may be "
+            "beyond the outermost sensors"
         )
     return text
 

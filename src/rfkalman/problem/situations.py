@@ -20,6 +20,12 @@ def _words(*words: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![^\W\d_])(?:{'|'.join(words)})s?(?![^\W\d_])")
 
 
+#: Units of temperatures of usual sensors; 0.2 degC is as much a difference in each of them.
+_DEGREES = ("degc", "k", "kelvin", "celsius", "degf", "fahrenheit")
+#: What stations of a network read besides temperatures; concentrations are carried by something, and have an equation.
+_AMBIENT = _words(
+    "temp", "temperature", "temperatur", "humidity", "feuchte", "moisture", "rh", "pressure", "co2", "noise"
+)
 _LAKE = _words("lake", "buoy", "reservoir", "pond", "see", "secchi", "thermistor chain")
 _RIVER = _words("river", "stream", "chainage", "creek", "canal", "fluss", "reach km")
 _RADIAL = ("radius", "distance", "r", "abstand")
@@ -72,7 +78,7 @@ def situation_of(
     words = " ".join([title, name, place.parent.name, place.stem, *sensors["axes"]]).lower().replace("_", " ")
     kind = _dimension_of(unit)
     d, warm = len(sensors["axes"]), kind == "[temperature]"
-    accuracy = "0.2 degC" if warm and unit in ("degC", "K", "kelvin", "celsius") else ""
+    accuracy = "0.2 degC" if warm and unit.lower() in _DEGREES else ""
     shown = f"{name} in {unit}" if unit else name
     if d == 1 and sensors["from_surface"]:
         if _LAKE.search(words):
@@ -92,7 +98,8 @@ def situation_of(
         return Situation("river", "a river", f"{shown} along {sensors['axes'][0]}", "", [], memory=memory)
     if d >= 2 and kind == "[length]" and _DRAWN.search(words):
         return Situation("wells", "a pumping test", f"{shown} in a plane", offset_memory="100 d")
-    if d >= 2 and warm:
+    ambient = kind in ("", "dimensionless") and _AMBIENT.search(f"{words} {_told(readings)}")
+    if d >= 2 and (warm or ambient or (not unit and sensors["origin"])):
         metres = sensors["extent"] * (1.0 if sensors["unit"] == "m" else _metres(sensors["unit"]))
         room = metres < 200.0
         why = f"{shown} at places {'within' if room else 'over'} {metres:.3g} m, which no simple equation governs"
@@ -108,6 +115,11 @@ def situation_of(
             reaction=rounded(1.0 / memory),
         )
     return Situation("field", "a field", f"{shown}, {d} axes")
+
+
+def _told(readings: Mapping[str, Any] | None) -> str:
+    """The name of the file of readings, in words."""
+    return "" if readings is None else readings["table"].path.stem.lower().replace("_", " ")
 
 
 def _cycles(readings: Mapping[str, Any] | None) -> list[dict[str, Any]]:

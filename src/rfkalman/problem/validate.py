@@ -22,8 +22,8 @@ from .schedule import Schedule, readings_of
 
 #: Fields and batches of the rehearsal that is part of it.
 _FIELDS, _REHEARSED = 8, 20
-#: Batches times folds, and operations, of a validation that nobody asked for: a few seconds.
-_BATCHES, _OPERATIONS = 20_000, 4e9
+#: Batches times folds, and operations, of a validation that nobody asked for: less than half a minute.
+_BATCHES, _OPERATIONS = 100_000, 4e10
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -171,6 +171,7 @@ def _scored(
         rehearsal=trial,
         unit=pretty_unit(setup.labels.unit),
         length_unit=pretty_unit(setup.labels.length_unit),
+        to_learn=bool(setup.problem.to_learn),
         progress=tell,
     )
 
