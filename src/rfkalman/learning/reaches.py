@@ -11,13 +11,14 @@ import numpy as np
 from ..core.checks import FloatArray
 from ..core.errors import ValueRangeError
 from ..core.linalg import symmetrise
+from ..core.show import Shown
 from ..model.priors import FromFunction, Sobolev
 from ..model.unknowns import BoundBlock, SourceField
 from ..space.space import WhitenedSpace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reach:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Reach(Shown):
     """What a law of (1 + length^2 lambda)^-s adds to a slot of the system, at any length.
 
     What the space has no direction for keeps its part of the whole, so that a shorter reach is not sold as a weaker
