@@ -110,7 +110,7 @@ def plain(tmp_path_factory):
     """A test as it is stated, with T and S given; nothing is learnt."""
     folder = tmp_path_factory.mktemp("plain")
     tables(folder, 0.02, 0.05, 6300.0)
-    T = {"value": 0.02, "low": 0.018, "high": 0.023, "unit": "m2/s"}
+    T = {"value": 0.02, "low": 0.018, "high": 0.023, "unit": "m2/s", "learnt": True}
     told = {"learnt": {"since": 10, "until": 6300, "values": {"physics.diffusion": T}}}
     return Problem.from_dict(filled(folder, 0.02, 0.05).as_dict() | told, folder=folder)
 

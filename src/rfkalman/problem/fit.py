@@ -131,7 +131,7 @@ def fit_problem(
                 p = own[min(k, len(own) - 1)]
                 changed[at] = _written(number * p.factor, unit)
                 values[dotted(at)] = _described(p, number, unit)
-    told = {key: {name: found[name] for name in LearntValue.model_fields} for key, found in values.items()}
+    told = {key: {name: _short(found[name]) for name in LearntValue.model_fields} for key, found in values.items()}
     since, until = (_when(setup, float(t)) for t in record.times[[0, -1]])
     changed["learnt",] = {"since": since, "until": until, "values": told}
     fitted = stated.with_values(changed)
@@ -215,6 +215,10 @@ def _when(setup: Setup, t: float) -> float | str:
     if setup.clock.relative:
         return _rounded(t)
     return f"{np.datetime64(setup.clock.from_model(t) // 1_000_000_000, 's')}Z"
+
+
+def _short(value: Any) -> Any:
+    return _rounded(value) if isinstance(value, float) else value
 
 
 def _rounded(x: float) -> float:
