@@ -335,16 +335,21 @@ def test_rate_and_leak_are_followed():
 
 # -- templates on the same tables -------------------------------------------------------------------------------------
 
-#: A user of the pumping test also says where the well is, that nobody knows its rate, and that the ground is the same
-#: everywhere.
+#: A user of the pumping test also says where the well and the far edge are, which is felt, that the rate changes, and
+#: what the equation leaves out.
 EDITS: dict[str, list[tuple[str, str]]] = {
     "pumping": [
+        (r"\nlower = .*", "\nlower = [0, 0]"),
+        (r"\nupper = .*", "\nupper = [120, 120]"),
         (r"diffusion = .*", 'diffusion = "4e-3 m2/s"'),
-        (r"capacity = .*", "capacity = 0.04"),
+        (r"capacity = .*", 'capacity = 0.04\nprocess_noise = { change = "1 mm", per = "10 min", length = 12.0 }'),
+        (r"\nmean = .*", "\nmean = 0.0"),
+        (r"\nstd = .*", '\nstd = "1 mm"'),
+        (r'\nkind = "isotropic"', "\nreach = 12.0"),
+        (r"\nfocus = .*", ""),
         (r"\nsensor = .*", "\nplace = [60, 60]"),
         (r"\nstrength = .*", '\nstrength = { unknown = { std = "5 l/s", change = "0.1 l/s", per = "1 min" } }'),
         (r"\nexclude = .*", ""),
-        (r"\nplace_std = .*", '\nplace_std = "1 mm"'),
     ]
 }
 

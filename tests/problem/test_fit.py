@@ -94,6 +94,9 @@ def test_a_diffusivity_twice_too_large_is_forgotten():
     # The problem that comes out is one: nothing left to learn, what was not learnt as it was.
     assert not found.problem.to_learn and not found.problem.scales
     assert found.problem.prior == problem.prior and problem.to_learn  # and the one that went in stays
+    told = found.problem.learnt
+    assert (told.since, told.until) == ("2024-01-02T00:00:00Z", "2024-06-09T00:00:00Z")
+    assert f"{told.values['physics.diffusion'].value:.6g} mm2/s" == found.problem.physics.diffusion
     again = fit_problem(problem, data, starts=1)
     assert again.values == found.values
 

@@ -18,7 +18,7 @@ from rfkalman.problem.templates import noticed, problem_text, to_fill_in
 from rfkalman.problem.wells import departure, walls_felt, well_of
 from rfkalman.report.contents import View
 from rfkalman.report.figures import Artist
-from rfkalman.report.sections import learnt_section, wells_section
+from rfkalman.report.sections import head_section, learnt_section, wells_section
 from rfkalman.runs.session import run as run_problem
 
 RATE = 6e-3  # m3/s
@@ -110,7 +110,7 @@ def plain(tmp_path_factory):
     """A test as it is stated, with T and S given; nothing is learnt."""
     folder = tmp_path_factory.mktemp("plain")
     tables(folder, 0.02, 0.05, 6300.0)
-    T = {"value": 0.02, "low": 0.018, "high": 0.023, "unit": "m2/s"}
+    T = {"value": 0.02, "low": 0.018, "high": 0.023, "unit": "m2/s", "learnt": True}
     told = {"learnt": {"since": 10, "until": 6300, "values": {"physics.diffusion": T}}}
     return Problem.from_dict(filled(folder, 0.02, 0.05).as_dict() | told, folder=folder)
 
@@ -132,7 +132,7 @@ def test_the_space_follows_theis_until_walls_are_felt(setup):
     assert any("Theis' solution to" in note for note in setup.notes)
 
 
-def test_walls_that_are_felt_are_a_warning(setup, plain):
+def test_walls_that_are_felt_are_a_warning(setup, plain, tmp_path):
     """With a diffusivity a million times as large they are felt after a second; as it is, after months."""
     end = setup.clock.from_model(6300.0)
     assert walls_felt(setup, end) is None and walls_felt(setup, None) is None
@@ -141,6 +141,9 @@ def test_walls_that_are_felt_are_a_warning(setup, plain):
     assert told is not None and "widen domain.lower" in told and well_of(fast).felt < 6300.0
     warned = fast.problem.check(True, setup=fast, rehearsal=False).warnings
     assert any(text.startswith("domain: readings go on to 6300 s") for text in warned)
+    with run_problem(fast, folder=tmp_path / "out") as done:
+        look = head_section(View(done.record, fast, 2, 9))["look"]
+    assert any(text.startswith("Readings go on to 6300 s") for text in look)
 
 
 def test_too_few_features_are_a_warning(setup):

@@ -157,7 +157,7 @@ def fit_problem(
                 changed[at] = _written(number * p.factor, unit)
                 values[dotted(at)] = _described(p, number, unit)
     notes = _widened(setup, found, changed)
-    told = {key: {name: found[name] for name in LearntValue.model_fields} for key, found in values.items()}
+    told = {key: {name: _short(found[name]) for name in LearntValue.model_fields} for key, found in values.items()}
     since, until = (_when(setup, float(t)) for t in record.times[[0, -1]])
     changed["learnt",] = {"since": since, "until": until, "values": told}
     fitted = stated.with_values(changed)
@@ -282,6 +282,10 @@ def _when(setup: Setup, t: float) -> float | str:
     if setup.clock.relative:
         return _rounded(t)
     return f"{np.datetime64(setup.clock.from_model(t) // 1_000_000_000, 's')}Z"
+
+
+def _short(value: Any) -> Any:
+    return _rounded(value) if isinstance(value, float) else value
 
 
 def _rounded(x: float) -> float:

@@ -1021,8 +1021,8 @@ class LearntValue(Section):
     value: float
     low: float = Field(description="Of the interval that holds it with 90 %.")
     high: float
-    unit: str = Field("", max_length=80)
-    learnt: bool = Field(True, description="False: the prior made it, readings told little.")
+    unit: str = Field("", max_length=80, description="As in the guess; without one those of the file.")
+    learnt: bool = Field(description="False: the prior made it, readings told little.")
 
 
 class LearntSection(Section):

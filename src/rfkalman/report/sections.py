@@ -318,7 +318,7 @@ def wells_section(view: View) -> Content | None:
     seen = []
     for strip in view.record.strips(rows):
         t = clock.to_model(strip.time_ns) - start
-        shown = (t > 0.0) & np.isfinite(strip.measured) & np.isin(strip.status, ("used", "held out", "gated"))
+        shown = (t > 0.0) & np.isfinite(strip.measured) & np.isin(strip.status, ("used", "held out"))
         seen.append((t[shown], strip.measured[shown]))
     if not any(t.size for t, _ in seen):
         return None
