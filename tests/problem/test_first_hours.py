@@ -58,11 +58,12 @@ def test_two_exchanged_sensors_are_named(calm, since):
 
 
 def test_what_overheats_is_kept_shown_and_alarmed(calm):
-    """Eight degrees for a day, twice beyond all that ``init`` and ``fit`` ever saw.
+    """Eight degrees for a day, far beyond what ``init`` and ``fit`` ever saw.
 
-    Kept: every reading is used. Shown: the mean there is nearer to the truth than half of what was added, and that it
-    is above 27 degC is nearly certain. Alarmed: one alarm names the sensor, and says that others saw it. The controls:
-    without the heat there is no alarm (above) and 27 degC are out of the question, before it began and after it ended.
+    Kept: every reading is used. Shown: the mean there is within half of what was added, and that it is above 27 degC is
+    nearly certain. Alarmed: an alarm names the sensor (as a step that ends, not yet as an event that others saw). The
+    controls: without the heat there is no alarm (above), and 27 degC are out of the question before it began and after
+    it ended.
     """
     folder, world, fitted, setup = calm
     shape = np.exp(-0.5 * ((world.places - world.places[4]) ** 2).sum(axis=1) / 3.0**2)
