@@ -22,15 +22,16 @@ class StudyTable:
     def add(self, study: str, **columns: Any) -> None:
         self.rows.setdefault(study, []).append(columns)
 
-    def markdown(self) -> str:
-        lines = ["# Full studies", "", "Written by `make test-all`; each row comes from the test that checks it.", ""]
-        for study in sorted(self.rows):
-            rows = self.rows[study]
+    def markdown(self, before: str = "") -> str:
+        """The page; sections of the page that was there ``before`` stay where their study was not run now."""
+        sections = {part.partition("\n")[0]: part.rstrip("\n") for part in before.split("\n## ")[1:]}
+        for study, rows in self.rows.items():
             names = list(dict.fromkeys(name for row in rows for name in row))
-            lines += [f"## {study}", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+            lines = [study, "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
             lines += ["| " + " | ".join(_show(row.get(name, "")) for name in names) + " |" for row in rows]
-            lines.append("")
-        return "\n".join(lines)
+            sections[study] = "\n".join(lines)
+        head = "# Full studies\n\nWritten by `make test-all`; each row comes from the test that checks it.\n"
+        return "\n".join([head, *(f"## {sections[study]}\n" for study in sorted(sections))])
 
 
 def _show(value: Any) -> str:
@@ -42,12 +43,15 @@ _TABLE = StudyTable()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--studies", metavar="FILE", default=None, help="write the table of the full studies to FILE")
+    parser.addoption("--keep-studies", action="store_true", help="keep the sections of FILE whose study is not run now")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     target = session.config.getoption("--studies")
     if target and _TABLE.rows:
-        Path(target).write_text(_TABLE.markdown(), encoding="utf-8")
+        page, keep = Path(target), session.config.getoption("--keep-studies")
+        before = page.read_text(encoding="utf-8") if keep and page.exists() else ""
+        page.write_text(_TABLE.markdown(before), encoding="utf-8")
 
 
 @pytest.fixture

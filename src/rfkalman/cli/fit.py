@@ -18,6 +18,9 @@ from .app import emit, progress_bar, remark, say, wants_json
 since_option = Annotated[str | None, typer.Option(help="Leave out what was read before this time.")]
 until_option = Annotated[str | None, typer.Option(help="Leave out what was read after this time.")]
 
+#: How a file begins that may be replaced by what is learnt next.
+_LEARNT = "# Learnt from"
+
 
 def fit(
     problem: shared.problem_argument,
@@ -33,13 +36,15 @@ def fit(
     """Learn what a problem only guesses (`{ guess = ..., factor = 2 }`, "auto") from its readings.
 
     Each sensor is predicted from all others; sensors that are held out are not looked at. The problem file itself stays
-    as it is: a new one is written, to be checked, validated and run.
+    as it is: a new one is written, to be checked, validated and run. It replaces one that fit wrote, and no other file.
     """
     began = time.perf_counter()
     stated = Problem.from_toml(problem)
     target = problem.with_name(f"{problem.stem}-fitted.toml") if to is None else to
     if target.exists() and target.resolve() == problem.resolve():
         raise ValueRangeError(f"--to {target} is the problem itself, which is not overwritten; name another file.")
+    if target.exists() and not _is_ours(target):
+        raise ValueRangeError(f"{target} exists already and was not written by fit; name another file with --to.")
     if target.parent.resolve() != problem.parent.resolve():
         raise ValueRangeError(
             f"--to {target}: the paths in a problem file are relative to its folder; name a file in {problem.parent}."
@@ -64,7 +69,7 @@ def fit(
     for text in setup.warnings:
         remark(f"warning: {text}")
     with whole(target) as (part,):
-        part.write_text(f"# Learnt from {problem.name} by rfkalman fit.\n{found.problem.to_toml()}", encoding="utf-8")
+        part.write_text(f"{_LEARNT} {problem.name} by rfkalman fit.\n{found.problem.to_toml()}", encoding="utf-8")
     if not wants_json():
         say(str(found))
     [written] = shared.say_written([target])
@@ -76,3 +81,8 @@ def fit(
             "seconds": round(time.perf_counter() - began, 2),
         }
     )
+
+
+def _is_ours(target: Path) -> bool:
+    """Whether what lies there is a problem file as this command writes it."""
+    return target.is_file() and target.read_bytes()[: len(_LEARNT)] == _LEARNT.encode()
