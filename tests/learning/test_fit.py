@@ -148,3 +148,22 @@ def test_what_lies_far_from_its_guess_was_made_by_the_readings():
     """However wide its interval is: the prior alone would have stayed at the guess."""
     near, far = (_parameter("x", theta, 1.0, 1.0) for theta in (0.5, -2.5))
     assert not near.learnt and far.learnt
+
+
+def test_what_places_have_is_one_draw_for_each_sensor(model):
+    """Four departures of std 0.3 that stay: 320 batches tell no more of that std than four numbers can.
+
+    Of n draws the logarithm of their std is known to sqrt(1 / 2n) at best: a 90 % interval for four is at least 3.2
+    times as high as low, and its middle within a factor of three of the truth with a chance of 97 %.
+    """
+    rng = np.random.default_rng(5)
+    readings = drawn(model, np.zeros(4), rng, batches=320)
+    table = readings.table() + 0.3 * np.array([1.0, -1.2, 0.6, -0.9])
+    shifted = Readings.of(readings.sensors, readings.times, table, 0.1)
+    learn = {"noise": Learn(2.0), "place": Learn(3.0)}
+    place = fit(model, shifted, learn, place_std=0.1, coords=PLACES, starts=1).parameters[1]
+    assert place.name == "place" and 1.0 < place.factor < 9.0
+    assert place.low < 3.0 < place.high and place.high / place.low > 2.5
+    # The control: without departures the same record says that there are none of that size.
+    none = fit(model, readings, learn, place_std=0.1, coords=PLACES, starts=1).parameters[1]
+    assert none.factor < 1.5 < 0.7 * place.factor

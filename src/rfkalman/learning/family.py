@@ -164,6 +164,10 @@ class Family(Shown):
             found[reach.slot] = found[reach.slot] + reach.matrix(theta)
         return System(**found)
 
+    def fixed_extra(self) -> FloatArray:
+        """What new places have as stated, a variance for each sensor."""
+        return self.system(np.zeros(len(self.names))).extra
+
     def by_parameter(self, theta: FloatArray, by: System) -> FloatArray:
         """The derivative by each parameter, from that by every entry of the system."""
         total = np.zeros(len(self.names))

@@ -187,14 +187,17 @@ def fit(
     rough = search = _Search(model, coarse, learn, place, coords)
     p = len(search.family.names)
     tried = []
+    # What a new place has is one draw for each sensor, however often it reads: it is judged by sensors, at the end.
+    apart = np.array([name == "place" for name in search.family.names])
     for k in range(as_count("starts", starts)):
         first = np.zeros(p) if k == 0 else np.clip(rng.standard_normal(p), -2, 2) * search.family.spread
         if k > 0 and "noise" in search.family.names:
             # Under a noise as large as what is read there are no valleys that lead elsewhere: of sixteen pumping tests
             # four ended in one a thousand times too confined.
             first[search.family.names.index("noise")] = math.log(_spread(coarse))
+        first[apart] = 0.0
         told(f"start {k + 1} of {starts}")
-        tried.append(search.best(first, 25))
+        tried.append(search.best(first, 25, apart))
     best = lowest = min(tried, key=lambda found: found[0])
     near = sum(found[0] < best[0] + 0.01 * max(1.0, abs(best[0])) for found in tried)
     if starts > 1 and near == 1 and np.abs(best[1]).max() > 0:
@@ -202,21 +205,23 @@ def fit(
     if len(fine.times) > len(coarse.times):
         told("all readings")
         search = _Search(model, fine, learn, place, coords)
-        best = search.best(best[1], 60)
+        best = search.best(best[1], 60, apart)
     ran = at_end = search.at_end(best[1])
     if ran.any():
         # Unless all stretches of time pull it there, it stays as it was stated, and others follow.
         told("without what ran away")
-        stayed = search.best(np.where(ran, 0.0, best[1]), 60, ran)
+        stayed = search.best(np.where(ran, 0.0, best[1]), 60, ran | apart)
         ran = ran & (search.pulls(stayed[1]) < _PULLED)
         if (ran == at_end).all():
             best = stayed
         elif ran.any():
-            best = search.best(np.where(ran, 0.0, best[1]), 60, ran)
+            best = search.best(np.where(ran, 0.0, best[1]), 60, ran | apart)
     theta = best[1]
     told("error bars")
-    bend = search.bend(theta, ran)
-    cov = search.covariance(theta, bend, ran)
+    bend = search.bend(theta, ran | apart)
+    cov = search.covariance(theta, bend, ran | apart)
+    if apart.any():
+        theta[apart], cov[apart, apart] = search.place(theta, float(search.family.spread[apart][0]))
     moved = share = 0.0
     if coords is not None:
         moved, share = _moved(model, thinned(fine, SPREAD, []), learn, place, coords, theta, cov)
@@ -379,6 +384,28 @@ class _Search:
             options={"maxiter": most, "ftol": 1e-9, "gtol": 1e-6},
         )
         return float(found.fun) * self.count, np.asarray(found.x * s)
+
+    def place(self, theta: FloatArray, spread: float) -> tuple[float, float]:
+        """The logarithm of the factor on what new places have, and its variance: one draw for each sensor.
+
+        What a sensor departs by is the mean of its errors; that of blocks of time says how well it is known.
+        """
+        found = objective.left_out_errors(self.family.system(theta), self.record, self.folds)
+        self.passes += len(self.folds.left_out)
+        heard = np.isfinite(found[0]).sum(axis=0) >= _BLOCKS
+        error, variance = (np.ma.masked_invalid(part[self.folds.skip :, heard]) for part in found)
+        extra = self.family.fixed_extra()[heard]
+        blocks = np.ma.stack([part.mean(axis=0) for part in np.array_split(error, _BLOCKS)])
+        apart = np.maximum(blocks.var(axis=0, ddof=1).filled(0.0), variance.mean(axis=0) - extra)
+        known = np.asarray(apart / np.maximum(blocks.count(axis=0), 1))
+        mean_error = np.asarray(blocks.mean(axis=0))
+        factor = np.linspace(-_REACH, _REACH, 401) * spread
+        law = known + np.exp(2.0 * factor)[:, None] * extra
+        weight = -0.5 * (np.log(law) + np.square(mean_error) / law).sum(axis=1)
+        weight -= 0.5 * np.square(factor / spread)
+        share = np.exp(weight - weight.max())
+        mean = float((share * factor).sum() / share.sum())
+        return mean, float((share * np.square(factor - mean)).sum() / share.sum())
 
     def bend(self, theta: FloatArray, stayed: NDArray[np.bool_] | None = None) -> FloatArray:
         """The curvature of the objective, (p, p), in prior standard deviations; of what ``stayed``, the prior's."""

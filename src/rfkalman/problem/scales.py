@@ -69,7 +69,7 @@ def _scale(problem: Problem, at: Key, readings: Readings, coords: FloatArray) ->
     if last == "noise":
         return max(0.3 * digit, 0.02 * spread)
     if last in ("offset", "place_std"):
-        return max(digit, 0.1 * spread)
+        return max(digit, 0.03 * spread)
     raise problem.error(key, "cannot be taken from readings; give a number, or { guess = ..., factor = ... }.")
 
 
