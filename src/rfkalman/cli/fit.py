@@ -11,6 +11,7 @@ import typer
 from ..core.errors import ValueRangeError
 from ..core.files import whole
 from ..problem import Problem
+from ..problem.build import bare_setup, build
 from ..problem.fit import fit_problem
 from . import shared
 from .app import emit, progress_bar, remark, say, wants_json
@@ -52,10 +53,13 @@ def fit(
     tables = list(readings) if readings else True
     with progress_bar() as bars:
         task = bars.add_task("fitting", total=None, what="building the model")
-        setup = stated.build(tables)
+        ends = {name: t for name, t in (("--since", since), ("--until", until)) if t is not None}
+        clock = bare_setup(stated) if ends else None
         span = [
-            None if t is None else shared.moment(setup, t, name) for t, name in ((since, "--since"), (until, "--until"))
+            None if clock is None or n not in ends else shared.moment(clock, ends[n], n) for n in ("--since", "--until")
         ]
+        # Scales that are left to the readings are taken from those that may be learnt from.
+        setup = build(stated, tables, since_ns=span[0], until_ns=span[1])
         found = fit_problem(
             stated,
             tables,

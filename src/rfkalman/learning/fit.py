@@ -8,6 +8,7 @@ about twice, so both count half (``TEMPER``). Priors are normal in the logarithm
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from ..core.checks import FloatArray, as_count
-from ..core.errors import ValueRangeError
+from ..core.errors import PrecisionWarning, ValueRangeError
 from ..core.show import Shown, Told
 from ..diagnostics.readings import Readings
 from ..model.model import Model
@@ -225,6 +226,11 @@ def fit(
     moved = share = 0.0
     if coords is not None:
         moved, share = _moved(model, thinned(fine, SPREAD, []), learn, place, coords, theta, cov)
+    if search.indicator > objective.INDICATOR_LIMIT:
+        notes.append(
+            "what is expected before the first readings is so much wider than their noise that learning keeps fewer "
+            "than seven digits: a smaller std of the prior and of unknown values keeps more."
+        )
     before = search.data(np.zeros(p)) / search.count
     after = search.data(theta) / search.count
     found = tuple(
@@ -333,16 +339,20 @@ class _Search:
         skip = 0 if model.generator.noise_root is None else int(_SKIPPED * len(readings.times))
         self.folds: Folds = folds_of(readings, coords, evidence_weight=TEMPER, score_weight=TEMPER, skip=skip)
         self.count = max(1, int(np.isfinite(self.record.y[skip:]).sum()))
-        self.passes = 0
+        self.passes, self.indicator = 0, 0.0
 
     def data(self, theta: FloatArray) -> float:
         """The objective without the priors."""
         self.passes += len(self.folds.left_out) + 1
-        return objective.value(self.family.system(theta), self.record, self.folds)
+        with warnings.catch_warnings(action="ignore", category=PrecisionWarning):
+            return objective.value(self.family.system(theta), self.record, self.folds)
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """The objective with the priors, and its gradient."""
-        found = objective.value_and_gradient(self.family.system(theta), self.record, self.folds)
+        # A search visits much that nobody will have; what is lost at its end is said there.
+        with warnings.catch_warnings(action="ignore", category=PrecisionWarning):
+            found = objective.value_and_gradient(self.family.system(theta), self.record, self.folds)
+        self.indicator = found.indicator
         self.passes += 3 * (len(self.folds.left_out) + 1)
         scaled = theta / self.family.spread
         if not math.isfinite(found.value):
@@ -362,7 +372,8 @@ class _Search:
 
     def scores(self, theta: FloatArray) -> FloatArray:
         """The gradient of the objective by the parameters, of each block of time, (blocks, p)."""
-        blocks = objective.block_scores(self.family.system(theta), self.record, self.folds, _BLOCKS)
+        with warnings.catch_warnings(action="ignore", category=PrecisionWarning):
+            blocks = objective.block_scores(self.family.system(theta), self.record, self.folds, _BLOCKS)
         self.passes += 3 * (_BLOCKS + 1) // 2 * (len(self.folds.left_out) + 1)
         return np.stack([self.family.by_parameter(theta, by) for by in blocks])
 

@@ -45,15 +45,16 @@ _NARROWEST = 1e-5
 _TWO_YEARS_NS = 2.0 * 365.25 * 86_400e9
 
 
-def build(problem: Problem, readings: Any = True) -> Setup:
+def build(problem: Problem, readings: Any = True, *, since_ns: int | None = None, until_ns: int | None = None) -> Setup:
     """Make a problem ready to run; see :class:`~rfkalman.job.Setup` for what comes out.
 
-    ``readings`` are asked for scales that the problem leaves to them; by default the files of its input section.
+    ``readings`` are asked for scales that the problem leaves to them, those between two times; by default the files of
+    its input section.
     """
     try:
         # Numbers that go beyond the machine's are found where they arise, not three products later as a NaN.
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            stated = _scaled(problem, readings) if problem.scales else problem
+            stated = _scaled(problem, readings, since_ns, until_ns) if problem.scales else problem
             return _built(problem, stated, stated.converted)
     except (ArithmeticError, MemoryError, ValueError) as error:
         if isinstance(error, RFKalmanError) or (type(error) is ValueError and "infs or NaNs" not in str(error)):
@@ -111,22 +112,28 @@ def _built(written: Problem, stated: Problem, problem: Problem) -> Setup:
     return looked_at(setup)
 
 
-def _scaled(problem: Problem, readings: Any) -> Problem:
-    """The problem with guesses in place of the scales that it leaves to its readings."""
-    plain, key = problem.converted, dotted(next(iter(problem.scales)))
+def bare_setup(problem: Problem) -> Setup:
+    """What it takes to read the tables of a problem and to place times on its clock: no space, no prior."""
+    plain = problem.converted
     complaints, seen = first_look(plain)
     if complaints:
         raise ProblemError(complaints, problem.file)
+    clock, table = seen["time"], _sensors(plain, seen["domain"], seen["sensors"], [])
+    start: Any = SimpleNamespace(start=0.0)
+    labels = Labels(time_unit=problem.time.unit)
+    return Setup(start, table, clock, labels=labels, input=_input(plain, clock, table), problem=problem)
+
+
+def _scaled(problem: Problem, readings: Any, since_ns: int | None, until_ns: int | None) -> Problem:
+    """The problem with guesses in place of the scales that it leaves to its readings."""
+    key = dotted(next(iter(problem.scales)))
     if (readings is True and not problem.input.files) or readings is None or readings is False:
         raise problem.error(key, "is 'auto', but input.files names no readings to take it from; give a number.")
-    clock, table = seen["time"], _sensors(plain, seen["domain"], seen["sensors"], [])
-    # Reading needs neither a space nor a prior: only the start of the model, which is that of the clock.
-    bare: Any = SimpleNamespace(start=0.0)
-    setup = Setup(bare, table, clock, input=_input(plain, clock, table), problem=problem)
-    record = readings_of(setup, readings)
+    setup = bare_setup(problem)
+    record = readings_of(setup, readings, since_ns=since_ns, until_ns=until_ns)
     if not record.row.size:
         raise problem.error(key, "is 'auto', but there is no usable reading to take it from; give a number.")
-    return problem.with_values(guessed(problem, record, table.coords[table.used]))
+    return problem.with_values(guessed(problem, record, setup.sensors.coords[setup.sensors.used]))
 
 
 def _learnt_notes(written: Problem, stated: Problem) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ..diagnostics import Scores, leave_one_out
 from ..job import Setup
 from ..learning import Fit, Learn, fit
 from ..physics.coefficients import inclusion
+from .build import build
 from .file import Problem
 from .learnt import Learning, learning_name
 from .schedule import readings_of
@@ -110,7 +111,7 @@ def fit_problem(
     starts, seed : int
         Searches from different values, and the seed of these.
     """
-    setup = problem.build(readings) if setup is None else setup
+    setup = build(problem, readings, since_ns=since_ns, until_ns=until_ns) if setup is None else setup
     stated: Problem = setup.stated
     learnt = stated.to_learn
     if not learnt:
