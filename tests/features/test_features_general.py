@@ -1240,7 +1240,7 @@ def test_features_of_a_function_cannot_be_saved_and_say_so():
             claimed.settings()
     ready = mapped(RFF, log_axis(0, 2.0, 0.1)).bind(BOX)
     settings = ready.settings()
-    with pytest.raises(ArchiveError, match=r"coordinate map is of kind 'swirl'.*log-axis, log-radius"):
+    with pytest.raises(ArchiveError, match=r"coordinate map is of kind 'swirl'.*log-axis, log-distance, log-radius"):
         restore({**settings, "forward": {"kind": "swirl"}}, ready.arrays())
 
 

@@ -139,14 +139,14 @@ def test_an_interval_that_the_profile_does_not_bear_out_is_said_to_be_rough(mode
     found = fit(model, readings, LEARN, starts=1)
     assert not any("parabola" in note for note in found.notes)
     bend = _Search.bend
-    monkeypatch.setattr(_Search, "bend", lambda self, theta: 4.0 * bend(self, theta))
+    monkeypatch.setattr(_Search, "bend", lambda self, *args: 4.0 * bend(self, *args))
     told = fit(model, readings, LEARN, starts=1, called={"noise": "sensors.noise"}).notes
     assert any("not a parabola around sensors.noise" in note for note in told)
 
 
 def test_what_lies_far_from_its_guess_was_made_by_the_readings():
     """However wide its interval is: the prior alone would have stayed at the guess."""
-    near, far = (_parameter("x", theta, 1.0, 1.0) for theta in (0.5, -2.5))
+    near, far = (_parameter("x", theta, 1.0, 1.0, False) for theta in (0.5, -2.5))
     assert not near.learnt and far.learnt
 
 

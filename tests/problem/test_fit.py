@@ -158,7 +158,7 @@ def test_reaches_and_unknowns_with_a_memory_are_learnt_under_their_keys():
         found.values
     )
     assert found.values["prior.reach"]["unit"] == "cm" and found.problem.prior.reach.endswith(" cm")
-    assert not found.problem.learnt and not found.problem.scales
+    assert not found.problem.to_learn and not found.problem.scales
     del tables["physics"]["process_noise"]["reach"]
     with pytest.raises(ProblemError, match=r"physics\.process_noise\.reach.* is needed"):
         fit_problem(Problem.from_dict(tables), world(0.03, 10), starts=1)
@@ -199,7 +199,7 @@ def test_a_diffusion_by_region_of_a_mesh_has_a_value_for_each(tmp_path):
     tables["physics"]["diffusion"] = {"regions": {"steel": each, "*": each}}
     found = fit_problem(Problem.from_dict(tables, folder=tmp_path), data, starts=1)
     assert set(found.values) == {"physics.diffusion.regions.steel", 'physics.diffusion.regions."*"'}
-    assert not found.problem.learnt
+    assert not found.problem.to_learn
 
 
 def test_a_diffusion_by_part_has_a_value_for_each():

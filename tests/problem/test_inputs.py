@@ -342,7 +342,7 @@ def test_days_up_to_twelve_are_asked_for(tmp_path):
     assert stated["input"]["dates"] == "?" and stated["time"]["start"] == "?"
     asked = [text.splitlines()[i - 1] for i in to_fill_in(text)]
     assert any("01/04/2024" in line and "month first" in line for line in asked)
-    with pytest.raises(ProblemError, match=r"input\.dates: must be 'day first'"):
+    with pytest.raises(ProblemError, match=r"input\.dates: is still to be filled in .*day first"):
         Problem.from_text(text)
 
 

@@ -109,6 +109,7 @@ class CheckReport(Told):
     held_out: tuple[str, ...]  #: sensors that are never used
     learnt: tuple[str, ...]  #: values that `rfkalman fit` wrote, with their intervals
     rehearsal: dict[str, Any] | None  #: of a few fields drawn from the problem; its ``words``, and what it cost
+    to_learn: bool  #: whether the problem says that something may be learnt
     verdict: Verdict | None  #: of a validation over a part of the readings, or of the rehearsal alone without any
 
     @property
@@ -126,8 +127,9 @@ class CheckReport(Told):
         """The whole in a few words; nothing is said to be well that the verdict doubts."""
         if not self.holds:
             return "please read the warnings"
-        doubted = self.verdict is not None and self.verdict.level != "good"
-        return "no warnings, but the verdict is doubtful" if doubted else "nothing to worry about"
+        if self.verdict is None or self.verdict.level == "good":
+            return "nothing to worry about"
+        return f"no warnings, but the verdict is {self.verdict.level}"
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, ready for JSON."""
@@ -233,6 +235,7 @@ def check(
         held_out=tuple(name for name, apart in zip(setup.sensors.ids, setup.sensors.held_out, strict=True) if apart),
         learnt=tuple(setup.problem.learnt.sentences(setup.labels.time_unit)),
         rehearsal=told,
+        to_learn=bool(setup.problem.to_learn),
         verdict=_verdict(setup, record, trial),
         **_recursion(setup, schedule),
     )
@@ -468,7 +471,12 @@ def _about_beginning(setup: Setup, record: Readings) -> Iterator[Finding]:
 
 def _about_outlook(report: CheckReport) -> Iterator[Finding]:
     if report.verdict is not None and report.verdict.level == "refuted":
-        yield warn("verdict", "the readings refute what this map claims; the verdict says what would help.")
+        # Guesses that nobody has fitted are often refuted, and the next step is known.
+        text = "the readings refute what this map claims"
+        if report.to_learn:
+            yield note("verdict", f"{text}, with guesses in place of what can be learnt: rfkalman fit.")
+        else:
+            yield warn("verdict", f"{text}; the verdict says what would help.")
     removed, least, cost = 100 * report.observability, 100 * report.weakest_share, 1e3 * report.seconds_per_batch
     faded = report.std_before < _FADED * report.std_start
     if faded:
