@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
+from scipy.spatial import cKDTree
 
 from ..core.checks import FloatArray, as_count
 from ..core.errors import PrecisionWarning, ValueRangeError
@@ -222,7 +223,7 @@ def fit(
     bend = search.bend(theta, ran | apart)
     cov = search.covariance(theta, bend, ran | apart)
     if apart.any():
-        theta[apart], cov[apart, apart] = search.place(theta, float(search.family.spread[apart][0]))
+        theta[apart], cov[apart, apart] = rough.place(theta, float(search.family.spread[apart][0]))
     moved = share = 0.0
     if coords is not None:
         moved, share = _moved(model, thinned(fine, SPREAD, []), learn, place, coords, theta, cov)
@@ -257,7 +258,8 @@ def fit(
     else:
         told("profiles")
         # The coarse record has the shape, at a small part of the cost.
-        asked = [math.log(q.high / q.low) / 2.0 if q.learnt and not q.at_bound else math.nan for q in found]
+        there = [q.learnt and not q.at_bound and not own for q, own in zip(found, apart.tolist(), strict=True)]
+        asked = [math.log(q.high / q.low) / 2.0 if k else math.nan for k, q in zip(there, found, strict=True)]
         risen = rough.rises(
             lowest, bend if search is rough and not ran.any() else rough.bend(lowest[1]), np.array(asked)
         )
@@ -288,7 +290,8 @@ def thinned(readings: Readings, most: int, notes: list[str]) -> Readings:
 
 def _spread(readings: Readings) -> float:
     """How widely the readings of a sensor scatter, in stds of their noise: of the middle one of the sensors."""
-    return max(1.0, float(np.nanmedian(np.nanstd(readings.table(), axis=0) / readings.noise_std)))
+    scatter = np.ma.masked_invalid(readings.table()).std(axis=0) / readings.noise_std
+    return max(1.0, float(np.median(scatter.compressed())))
 
 
 def _moved(
@@ -320,7 +323,7 @@ def _moved(
 
 def _between(model: Model, x: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Some places between each of the sensors and one near it, within the domain."""
-    near = np.argsort(np.square(x[:, None] - x).sum(axis=2), axis=1)[:, 1 : 2 + x.shape[1]]
+    near = np.asarray(cKDTree(x).query(x, k=min(len(x), 2 + x.shape[1]))[1])[:, 1:]
     first = rng.integers(len(x), size=_BETWEEN)
     found = x[first] + rng.uniform(0.3, 0.7, (_BETWEEN, 1)) * (
         x[near[first, rng.integers(near.shape[1], size=_BETWEEN)]] - x[first]
