@@ -10,8 +10,10 @@ import rfkalman as rk
 from rfkalman.diagnostics import Readings
 from rfkalman.learning import Learn, fit
 from rfkalman.learning.family import family_of
-from rfkalman.learning.fit import _parameter, _Search
+from rfkalman.learning.fit import _between, _moved, _parameter, _Search
+from rfkalman.learning.objective import left_out_errors
 from rfkalman.learning.profile import LIKE, rises
+from rfkalman.learning.recording import Folds
 from rfkalman.learning.steps import discretise
 
 PLACES = np.array([[0.1], [0.3], [0.55], [0.9]])
@@ -167,3 +169,24 @@ def test_what_places_have_is_one_draw_for_each_sensor(model):
     # The control: without departures the same record says that there are none of that size.
     none = fit(model, readings, learn, place_std=0.1, coords=PLACES, starts=1).parameters[1]
     assert none.factor < 1.5 < 0.7 * place.factor
+
+
+def test_the_map_moves_with_the_parameters_as_draws_of_them_say(model):
+    """Two routes to one size: differences along the axes of the ellipsoid, and predictions at the same places under 60
+    draws from it, whose std scatters by 1 / sqrt(2 * 60); where the map is not linear in them they differ by more, so
+    within 30 %. The control: half the ellipsoid."""
+    readings = drawn(model, np.zeros(4), np.random.default_rng(11), batches=40)
+    place, cov = np.zeros(4), np.diag(np.square([0.2, 0.1, 0.1, 0.1]))
+    moved, share = _moved(model, readings, LEARN, place, PLACES, np.zeros(4), cov)
+    x = _between(model, PLACES, np.random.default_rng([0, *b"between"]))
+    both = rk.points(np.vstack([PLACES, x]))
+    wide = Readings.of(both, readings.times, np.hstack([readings.table(), np.zeros((40, len(x)))]), 0.1)
+    family, record = family_of(model, wide, LEARN)
+    folds = Folds((np.arange(4 + len(x)) >= 4)[None], skip=4)
+    rng = np.random.default_rng(12)
+    draws = rng.standard_normal((60, 4)) * np.sqrt(np.diag(cov))
+    found = np.array([left_out_errors(family.system(theta), record, folds)[0][4:, 4:] for theta in draws])
+    wanted = np.sqrt(np.median(found.var(axis=0, ddof=1).mean(axis=0)))
+    assert abs(moved / wanted - 1.0) < 0.3 and 0.0 < share < 1.0
+    half = _moved(model, readings, LEARN, place, PLACES, np.zeros(4), cov / 4.0)[0]
+    assert half < 0.7 * wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -135,6 +136,18 @@ def test_what_the_readings_force_is_said_to_be_theirs_under_the_name_of_its_key(
     assert "the readings pull physics.diffusion.values[0] beyond what the guess allows" in said
     assert not any("say little" in note and "values[0]" in note for note in found.fit.notes)
     assert "diffusion[0]" not in said
+
+
+def test_what_only_some_stretches_pull_to_the_end_stays_as_guessed(monkeypatch):
+    """The same world, told that no pull is enough: the value, its interval and the words are those of the guess."""
+    monkeypatch.setattr(import_module("rfkalman.learning.fit"), "_PULLED", math.inf)
+    layers = {"interfaces": [0.45], "values": [{"guess": f"{v} mm2/s", "factor": 1.2} for v in (2, 0.35)]}
+    tables = stated(diffusion=layers).as_dict()
+    tables["sensors"]["noise"] = 0.05
+    found = fit_problem(Problem.from_dict(tables), world(0.03, 60), starts=1)
+    above = found.values["physics.diffusion.values[0]"]
+    assert above["at_bound"] and not above["learnt"] and above["value"] == 2.0 and above["low"] < 2.0 < above["high"]
+    assert "values[0] ran to the end of the search" in str(found) and "stays as it was guessed" in str(found)
 
 
 def test_tempering_and_what_is_skipped_are_stated():

@@ -24,8 +24,10 @@ from rfkalman.core.errors import (
     SpaceWarning,
     ValueRangeError,
 )
+from rfkalman.features import log_distance
 from rfkalman.features.base import FeatureMap
 from rfkalman.space import galerkin, whitening
+from rfkalman.space.twin import twin_of
 
 EPS = np.finfo(float).eps
 SQUARE = rk.Box([0.0, 0.0], [1.0, 1.0])
@@ -581,3 +583,22 @@ def test_the_shortest_sensible_length_is_accepted():
         warnings.simplefilter("ignore")  # at the limit the draw may just survive its floor, which is said
         space = rk.whiten(rk.Heat(rk.Interval(0.0, 5.0)), rk.bubble(rk.GaussianRFF(200, length)), 1e-6)
     assert 100 < space.rank <= 200
+
+
+def test_the_twin_of_a_space_of_distances_is_one_of_distances():
+    """A space whose fields are the same in every direction is judged by a richer one of its kind: as functions of the
+    distance alone its directions agree at equal distances, to rounding of their own size. With waves beside them it is
+    judged by waves, which do not: the control."""
+    box = rk.Box([-30.0, -30.0], [30.0, 30.0])
+    around = rk.mapped(rk.GaussianRFF(12, 0.8, seed=1), log_distance([0.0, 0.0], 10.0)) + rk.Constant()
+    turned = np.array([[3.0, 4.0], [5.0, 0.0], [-4.0, 3.0]])
+
+    def spread(recipe):
+        closed = rk.Heat(box, 1.0, boundary=rk.Neumann(0.0))
+        space = rk.whiten(closed, recipe, 1e-8, order=90, enrich=False)
+        values = twin_of(space).space(turned)
+        return np.ptp(values, axis=0).max() / np.abs(values).max(), twin_of(space).space.rank > space.rank
+
+    same, richer = spread(around)
+    assert same < 1e-9 and richer
+    assert spread(around + rk.GaussianRFF(20, 20.0, seed=2))[0] > 1e-3

@@ -22,7 +22,7 @@ from .schedule import Schedule, readings_of
 
 #: Fields and batches of the rehearsal that is part of it.
 _FIELDS, _REHEARSED = 8, 20
-#: Batches times folds, and operations, of a validation that nobody asked for: less than half a minute.
+#: Batches times folds, and operations, of a validation that nobody asked for: twenty seconds at 2 GFlop/s.
 _BATCHES, _OPERATIONS = 100_000, 4e10
 
 
