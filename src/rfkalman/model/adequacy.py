@@ -66,7 +66,8 @@ class ModelReport(Told):
         What of a prior mean given as a function the space cannot follow at the start, beside the prior's std; rms.
     known_lost : float or None
         What of the field that known sources and boundary values make the space cannot follow: the largest rms over
-        time beside the std without data, then or at the start; None where nothing is known to drive the field.
+        time beside the std without data, then or at the start, and what a place departs by; None where nothing is known
+        to drive the field.
     prior_std : (float, float)
         Standard deviation of the prior in the middle of the domain, and the largest on its boundary.
     seconds : float
@@ -102,7 +103,7 @@ class ModelReport(Told):
         checked = "" if self.elements is None else f"; by the judge itself to {100 * self.elements:.2g} %"
         lines.append(f"  equation      followed to {100 * self.equation:.2g} %{checked}")
         if self.known_lost is not None:
-            lines.append(f"  known part    followed to {self.known_lost:.2g} of the std without data")
+            lines.append(f"  known part    followed to {self.known_lost:.2g} of the std without data and at new places")
         lines.append(
             f"  prior std     {self.prior_std[0]:.3g} in the middle, {self.prior_std[1]:.3g} at most on the boundary"
         )
@@ -128,8 +129,8 @@ class ModelReport(Told):
         if self.known_lost is not None and self.known_lost > KNOWN_WARN:
             found.append(
                 f"the space follows what known sources, fluxes and boundary values do only to {self.known_lost:.2g} "
-                "times the std without data (rms), and no band knows it: they act over less than about "
-                f"{self.resolution:.2g}. Use more features with a smaller length_scale, or spread them"
+                "times the std without data and at new places (rms), and no band of the field knows it: they act over "
+                f"less than about {self.resolution:.2g}. Use more features with a smaller length_scale, or spread them"
             )
         if self.equation > EQUATION_WARN:
             found.append(
